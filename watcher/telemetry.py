@@ -6,11 +6,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import metadata
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
+from prometheus_client import Counter, Gauge, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
 
-from runtime.server.request_metrics import RequestMetrics
+from runtime.server.telemetry import ServiceTelemetry, labelled
 from watcher.findings import Finding, Kind
 from watcher.model import Grade
 
@@ -72,37 +71,30 @@ class WatcherState:
     set_aside: int
 
 
-class WatcherTelemetry:
+class WatcherTelemetry(ServiceTelemetry):
     """Counters of HTTP requests, fetches and findings, in a registry that /metrics exposes.
 
     No label is a node name, so that the number of series does not grow with the cluster.
-
-    Attributes:
-        answered: function that counts one answered HTTP request, ``RequestMetrics.observe``.
     """
 
     def __init__(self) -> None:
-        self._registry = CollectorRegistry()
+        super().__init__()
         self._duration = Histogram(
             "trimaran_fetch_duration_seconds", "time one fetch of all windows took", buckets=_FETCH_BUCKETS,
-            registry=self._registry,
+            registry=self.registry,
         )  # fmt: skip
         self._failures = Counter(
-            "trimaran_fetch_failures", "fetches of a window that failed", ["window"], registry=self._registry
+            "trimaran_fetch_failures", "fetches of a window that failed", ["window"], registry=self.registry
         )
-        self.answered = RequestMetrics(self._registry).observe
         self._opened = Counter(
             "trimaran_findings_opened", "findings that the previous fetch did not have", ["kind"],
-            registry=self._registry,
+            registry=self.registry,
         )  # fmt: skip
         for kind in Kind:  # creates every series at 0, so that rates include the first increment
             self._opened.labels(kind)
-        build = Gauge("trimaran_build_info", "versions; always 1", ["version", "python"], registry=self._registry)
+        build = Gauge("trimaran_build_info", "versions; always 1", ["version", "python"], registry=self.registry)
         build.labels(metadata.version("trimaran"), platform.python_version()).set(1)
-        ProcessCollector(registry=self._registry)
-        Gauge("trimaran_start_time_seconds", "Unix time of the start", registry=self._registry).set(time.time())
-        self._state = _StateCollector()
-        self._registry.register(self._state)
+        Gauge("trimaran_start_time_seconds", "Unix time of the start", registry=self.registry).set(time.time())
 
     def watch(self, state: Callable[[], WatcherState], windows: Iterable[str]) -> None:
         """Begin to export a watcher's state, and create the failure counter of each window at 0.
@@ -111,13 +103,13 @@ class WatcherTelemetry:
             state: function that returns the watcher's state; called at every scrape.
             windows: names of the windows, such as ``15m``.
         """
-        self._state.read = state
+        self.export(lambda: _state_metrics(state()))
         for window in windows:
             self._failures.labels(window)
 
     def watch_pod_use(self, state: Callable[[], PodUseState]) -> None:
         """Begin to export the rounds of pod use; ``state`` is called at every scrape."""
-        self._registry.register(_PodUseCollector(state))
+        self.export(lambda: _pod_use_metrics(state()))
 
     def fetched(self, seconds: float, failed_windows: Iterable[str], opened: Iterable[Finding]) -> None:
         """Count one fetch of all windows.
@@ -133,76 +125,44 @@ class WatcherTelemetry:
         for finding in opened:
             self._opened.labels(finding.kind).inc()
 
-    def exposition(self) -> bytes:
-        """Return all metrics in Prometheus' text format."""
-        return generate_latest(self._registry)
+
+def _state_metrics(state: WatcherState) -> Iterator[Metric]:
+    yield GaugeMetricFamily(
+        "trimaran_snapshot_expiry_seconds", "age from which a snapshot is not served", state.expiry_seconds
+    )
+    yield labelled(
+        GaugeMetricFamily, "trimaran_snapshot_timestamp_seconds",
+        "Unix time of the newest snapshot, 0 if there is none", "window",
+        ((window, fetch.timestamp) for window, fetch in state.fetches.items()),
+    )  # fmt: skip
+    yield labelled(
+        GaugeMetricFamily, "trimaran_snapshot_nodes", "nodes in the newest snapshot",
+        "window", ((window, fetch.nodes) for window, fetch in state.fetches.items()),
+    )  # fmt: skip
+    yield labelled(
+        GaugeMetricFamily, "trimaran_served_nodes", "nodes served by default, by how their values were obtained",
+        "grade", ((grade, state.served.get(grade, 0)) for grade in ("measured", *Grade)),
+    )  # fmt: skip
+    yield labelled(
+        GaugeMetricFamily, "trimaran_findings", "present findings, the problems with metrics",
+        "kind", ((kind, state.findings.get(kind, 0)) for kind in Kind),
+    )  # fmt: skip
+    yield GaugeMetricFamily("trimaran_store_works", "1 if snapshots are stored on disk, else 0", int(state.store_works))
+    yield CounterMetricFamily("trimaran_store_set_aside", "corrupt files that were set aside", state.set_aside)
 
 
-class _StateCollector(Collector):
-    """Collector that exports a watcher's state as gauges, computed at every scrape.
-
-    Attributes:
-        read: function that returns the state; None until a watcher sets it.
-    """
-
-    def __init__(self) -> None:
-        self.read: Callable[[], WatcherState] | None = None
-
-    def collect(self) -> Iterator[Metric]:
-        if self.read is None:
-            return
-        state = self.read()
-        yield GaugeMetricFamily(
-            "trimaran_snapshot_expiry_seconds", "age from which a snapshot is not served", state.expiry_seconds
-        )
-        yield _gauges(
-            "trimaran_snapshot_timestamp_seconds", "Unix time of the newest snapshot, 0 if there is none",
-            "window", ((window, fetch.timestamp) for window, fetch in state.fetches.items()),
-        )  # fmt: skip
-        yield _gauges(
-            "trimaran_snapshot_nodes", "nodes in the newest snapshot",
-            "window", ((window, fetch.nodes) for window, fetch in state.fetches.items()),
-        )  # fmt: skip
-        yield _gauges(
-            "trimaran_served_nodes", "nodes served by default, by how their values were obtained",
-            "grade", ((grade, state.served.get(grade, 0)) for grade in ("measured", *Grade)),
-        )  # fmt: skip
-        yield _gauges(
-            "trimaran_findings", "present findings, the problems with metrics",
-            "kind", ((kind, state.findings.get(kind, 0)) for kind in Kind),
-        )  # fmt: skip
-        yield GaugeMetricFamily(
-            "trimaran_store_works", "1 if snapshots are stored on disk, else 0", int(state.store_works)
-        )
-        yield CounterMetricFamily("trimaran_store_set_aside", "corrupt files that were set aside", state.set_aside)
-
-
-class _PodUseCollector(Collector):
-    """Collector that exports the rounds of pod use, computed at every scrape."""
-
-    def __init__(self, state: Callable[[], PodUseState]) -> None:
-        self._state = state
-
-    def collect(self) -> Iterator[Metric]:
-        state = self._state()
-        yield GaugeMetricFamily(
-            "trimaran_pod_use_timestamp_seconds", "Unix time of the newest use of pods, 0 if there is none",
-            state.timestamp,
-        )  # fmt: skip
-        yield GaugeMetricFamily(
-            "trimaran_pod_use_round_seconds", "time that the newest round of pod use took", state.seconds
-        )
-        yield GaugeMetricFamily("trimaran_pod_use_containers", "containers with a known use", state.containers)
-        yield GaugeMetricFamily("trimaran_pod_use_pods", "running pods", state.pods)
-        yield GaugeMetricFamily("trimaran_pod_use_workloads", "workloads of the running pods", state.workloads)
-        yield GaugeMetricFamily(
-            "trimaran_pod_use_recurring_ratio", "share of the running pods whose workload recurs", state.recurring_share
-        )
-        yield CounterMetricFamily("trimaran_pod_use_failures", "rounds of pod use that failed", state.failures)
-
-
-def _gauges(name: str, documentation: str, label: str, values: Iterable[tuple[str, float]]) -> GaugeMetricFamily:
-    family = GaugeMetricFamily(name, documentation, labels=[label])
-    for key, value in values:
-        family.add_metric([key], value)
-    return family
+def _pod_use_metrics(state: PodUseState) -> Iterator[Metric]:
+    yield GaugeMetricFamily(
+        "trimaran_pod_use_timestamp_seconds", "Unix time of the newest use of pods, 0 if there is none",
+        state.timestamp,
+    )  # fmt: skip
+    yield GaugeMetricFamily(
+        "trimaran_pod_use_round_seconds", "time that the newest round of pod use took", state.seconds
+    )
+    yield GaugeMetricFamily("trimaran_pod_use_containers", "containers with a known use", state.containers)
+    yield GaugeMetricFamily("trimaran_pod_use_pods", "running pods", state.pods)
+    yield GaugeMetricFamily("trimaran_pod_use_workloads", "workloads of the running pods", state.workloads)
+    yield GaugeMetricFamily(
+        "trimaran_pod_use_recurring_ratio", "share of the running pods whose workload recurs", state.recurring_share
+    )
+    yield CounterMetricFamily("trimaran_pod_use_failures", "rounds of pod use that failed", state.failures)

@@ -4,6 +4,9 @@ A Lease is no fence: the API server accepts writes of a process that no longer h
 :meth:`Leadership.may_write`, whose clocks also run while the process or the machine is suspended. A request that was
 sent just before the Lease expired can still arrive: a new leader waits for a whole duration of the Lease before it
 reads the cluster and writes. A process that has lost the Lease must not act on what it knows, so it ends.
+
+A controller whose writes end within a third of the Lease's duration needs neither: it asks for :attr:`Lease.term`
+before each write, and begins again with each term.
 """
 
 import logging
@@ -26,12 +29,17 @@ class Leadership:
     Args:
         lease: the Lease; :meth:`stop` releases it.
         seconds: duration of the Lease.
-        on_lost: called in the thread when the Lease is lost; it should end the process at once.
+        on_lost: called in the thread when the Lease is lost; it should end the process at once. None for a controller
+            that may acquire the Lease again.
         clock: seconds of a clock that also runs while the machine is suspended.
     """
 
     def __init__(
-        self, lease: Lease, seconds: float, on_lost: Callable[[], None], clock: Callable[[], float] = uptime
+        self,
+        lease: Lease,
+        seconds: float,
+        on_lost: Callable[[], None] | None = None,
+        clock: Callable[[], float] = uptime,
     ) -> None:
         self._lease, self._seconds, self._on_lost, self._clock = lease, seconds, on_lost, clock
         self._term: int | None = None
@@ -43,6 +51,7 @@ class Leadership:
 
     def start(self) -> None:
         """Start to acquire the Lease in the background."""
+        self._ticked_at = time.monotonic()
         self._thread.start()
 
     def stop(self, *, release: bool = True) -> None:
@@ -70,8 +79,11 @@ class Leadership:
 
     @property
     def problem(self) -> str:
-        """Reason why the Lease cannot be requested, with its remedy; empty if it can, or if this process holds it."""
-        return self._lease.problem
+        """Reason why the last renewal failed, with its remedy; empty if it did not, or if this process holds the Lease.
+
+        An unexpected error is a reason also while this process holds the Lease.
+        """
+        return self._turns.failure or self._lease.problem
 
     def may_write(self) -> bool:
         """Return whether this process leads now, so that a request may be sent that changes the cluster."""
@@ -89,7 +101,9 @@ class Leadership:
         except REQUEST_FAILURES:  # the Lease logs it
             pause = self._seconds / 15  # several attempts fit into the time that is left
         term = self._lease.term
-        if self._term is not None and term != self._term:
+        if self._on_lost is None:
+            self._term = term
+        elif self._term is not None and term != self._term:
             self._on_lost()
         elif self._term is None and term is not None:
             # A process that stopped by itself has released the Lease after its last write: nothing can arrive late.

@@ -9,8 +9,8 @@ from werkzeug.exceptions import HTTPException
 from runtime.server import responses
 from runtime.server.access import AccessCheck, Verdict
 from runtime.server.errors import ErrorCode
-from runtime.server.request_metrics import CONTENT_TYPE
 from runtime.server.responses import HttpResponse
+from runtime.server.telemetry import CONTENT_TYPE
 
 _log = logging.getLogger(__name__)
 NOTHING_FRESH = "there is nothing fresh to serve"

@@ -79,7 +79,7 @@ def node_writer(watcher: str, token_file: Path) -> Iterator[str]:
     flags = {
         "nodes.taints": True, "cluster.watcher": watcher, "cluster.watcher_token_file": str(token_file),
     }  # fmt: skip
-    worker = SoftTaintsWorker(load(NodesSettings, flags).settings, Writable(), AccessCheck())
+    worker = SoftTaintsWorker(load(NodesSettings, flags).settings, [Writable()], AccessCheck())
     with patch.object(NodesSection, "interval_seconds", 0.5), closing(worker), served_app(worker.start()) as url:
         yield url
 

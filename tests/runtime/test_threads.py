@@ -8,7 +8,8 @@ import pytest
 from support.nodes_api import NodesApi
 from support.waiting import wait_until
 
-from runtime.controller.leader_threads import LeaderThreads
+from runtime.controller.leader_loop import LeaderElectedLoop
+from runtime.controller.leadership import Leadership
 from runtime.kubernetes.leader_election import Lease
 from runtime.threads import TurnGuard
 
@@ -53,7 +54,8 @@ def test_a_controller_that_fails_says_so_and_goes_on(part: str) -> None:
                 raise RuntimeError("odd object")
             return super().send(*arguments, **options)
 
-    threads = LeaderThreads(Lease(BrokenApi(), "trimaran", "one", "me", 0.3), 0.3, cycle, 0.05)
+    leadership = Leadership(Lease(BrokenApi(), "trimaran", "one", "me", 0.3), 0.3)
+    threads = LeaderElectedLoop(leadership, cycle, 0.05)
     threads.start()
     try:
         wait_until(lambda: "RuntimeError: odd object" in threads.failure, "it is known")

@@ -43,7 +43,7 @@ class Namespaceless(ScriptedApi):
 
 def soft_taints(api: Any) -> Any:
     flags = {"nodes.taints": True, "cluster.watcher": WATCHER}
-    return SoftTaintsWorker(load(NodesSettings, flags).settings, api, AccessCheck())
+    return SoftTaintsWorker(load(NodesSettings, flags).settings, [api], AccessCheck())
 
 
 def rebalancer(api: Any) -> Any:

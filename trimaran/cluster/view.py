@@ -91,7 +91,7 @@ class ClusterView(ReflectorGroup):
     @property
     def pods(self) -> Reflector:
         """Reflector of all pods that have not finished; observers may be added before :meth:`start`."""
-        return self._reflectors[1]
+        return self.reflectors[1]
 
     @property
     def outcomes(self) -> AssumptionOutcomes:

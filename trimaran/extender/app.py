@@ -71,7 +71,7 @@ def create_app(
         return HttpResponse(encoded)
 
     return FastPath(
-        app.wsgi_app, telemetry.answered, access, handlers={PRIORITIZE: prioritize}, is_background=_is_background
+        app.wsgi_app, telemetry.observe_request, access, handlers={PRIORITIZE: prioritize}, is_background=_is_background
     )
 
 

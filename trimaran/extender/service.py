@@ -5,7 +5,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from runtime.controller.service import ControllerService
+from runtime.controller.service import serve_controller
 from runtime.errors import SettingsError
 from runtime.server import service
 from trimaran.extender.decisions import POD_ROUTES
@@ -14,6 +14,8 @@ from trimaran.extender.rollout import Rollout
 from trimaran.scheduler_file import scheduler_file
 
 if TYPE_CHECKING:
+    from runtime.server.access import AccessCheck
+    from runtime.server.serving import Listener
     from runtime.settings.loading import LoadedSettings
     from trimaran.extender.settings import ExtenderSettings
     from trimaran.extender.worker import ExtenderWorker
@@ -34,34 +36,32 @@ def serve(loaded: "LoadedSettings[ExtenderSettings]", profiles: Profiles) -> Non
         SettingsError: the tokens, the certificates or the access to the Kubernetes API cannot be used.
     """
     settings = loaded.settings
-    reviewed = POD_ROUTES if settings.extender.explain == "review" else ()
-    access = service.open_access(settings.server, tokenless_routes=reviewed)
-    api = settings.cluster.open_api()
+    section, apis = settings.extender, [settings.cluster.open_api()]
 
-    def open_worker() -> "ExtenderWorker":
+    def open_worker(access: "AccessCheck") -> "ExtenderWorker":
         from trimaran.extender.worker import ExtenderWorker
 
-        return ExtenderWorker(loaded, profiles, api, access)
+        return ExtenderWorker(loaded, profiles, apis, access)
 
-    listener = service.open_listener(settings.server)
-    if service.is_open_to_others(access, listener):
-        _log.warning(
-            "everyone who reaches the port can have nodes scored and phantom pods counted on them: no client "
-            "certificate is required (server.certificate, server.client_ca_file)",
-            extra={"host": service.host_of(listener)},
-        )
-    elif access.requires_credentials and settings.server.client_ca_file is None:
-        _log.warning("kube-scheduler is refused: it sends no token, only client certificates (server.client_ca_file)")
-    section = settings.extender
+    def warn(access: "AccessCheck", listener: "Listener") -> None:
+        if service.is_open_to_others(access, listener):
+            _log.warning(
+                "everyone who reaches the port can have nodes scored and phantom pods counted on them: no client "
+                "certificate is required (server.certificate, server.client_ca_file)",
+                extra={"host": service.host_of(listener)},
+            )
+        elif access.requires_credentials and settings.server.client_ca_file is None:
+            _log.warning(
+                "kube-scheduler is refused: it sends no token, only client certificates (server.client_ca_file)"
+            )
+
     rollout = Rollout(section.mode, section.canary)
-    _log.info(
-        "serving in mode %s: %g percent of the pods get scores",
-        rollout.mode,
-        rollout.percent,
-        extra={"url": service.url_of(listener), "schedulers": ",".join(profiles.by_scheduler)},
-    )
-    threads = settings.server.threads
-    service.serve(ControllerService(open_worker), [listener], threads=threads, max_body_bytes=MAX_BODY_BYTES)
+    serve_controller(
+        settings.server, open_worker,
+        f"serving in mode {rollout.mode}: {rollout.percent:g} percent of the pods get scores",
+        tokenless_routes=POD_ROUTES if section.explain == "review" else (), max_body_bytes=MAX_BODY_BYTES, warn=warn,
+        schedulers=",".join(profiles.by_scheduler),
+    )  # fmt: skip
 
 
 def read_profiles(file: Path, allow: Collection[str] = ()) -> Profiles:

@@ -43,11 +43,8 @@ class ExtenderStatus:
 
     def why_not_ready(self) -> str:
         """Return the reason why pods cannot be scored yet; empty if they can."""
-        view = self._view
-        if not view.is_synced:
-            reasons = "; ".join(view.failures) or "the first full lists have not arrived yet"
-            return f"the nodes and pods of the cluster are not known: {reasons}"
-        return "" if self._rules.current else "the version of the API server has not been read yet"
+        unknown_rules = "" if self._rules.current else "the version of the API server has not been read yet"
+        return self._view.why_unknown or unknown_rules
 
     def document(self) -> dict[str, Any]:
         """Return the state as a JSON object."""

@@ -1,14 +1,13 @@
 """Prometheus metrics of the extender."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from functools import partial
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
+from prometheus_client import Counter, Gauge, Histogram
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
 
-from runtime.server.request_metrics import RequestMetrics
+from runtime.server.telemetry import ServiceTelemetry, labelled
 from trimaran.cluster.view import ClusterView
 from trimaran.cluster.workload_use import WorkloadUse
 from trimaran.extender.answer import PrioritizeOutcome, ScoredCandidates
@@ -23,15 +22,14 @@ _SIGNED_POINTS = (-50, -20, -10, -5, -2, -1, 0, 1, 2, 5, 10, 20, 50)
 _BUCKETS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1)
 
 
-class ExtenderTelemetry:
+class ExtenderTelemetry(ServiceTelemetry):
     """Prometheus metrics of the extender's requests, scores, decisions and outages."""
 
     def __init__(self) -> None:
-        self._registry = CollectorRegistry()
-        histogram, gauge = partial(Histogram, registry=self._registry), partial(Gauge, registry=self._registry)
-        self.answered = RequestMetrics(self._registry).observe
+        super().__init__()
+        histogram, gauge = partial(Histogram, registry=self.registry), partial(Gauge, registry=self.registry)
         self._answers = Counter(
-            "trimaran_extender_answers", "prioritized pods by outcome", ["outcome"], registry=self._registry
+            "trimaran_extender_answers", "prioritized pods by outcome", ["outcome"], registry=self.registry
         )
         for outcome in PrioritizeOutcome:  # creates every series at 0, so that rates include the first increment
             self._answers.labels(outcome)
@@ -39,7 +37,7 @@ class ExtenderTelemetry:
             "trimaran_extender_answer_seconds", "time from receiving a request to its scores", buckets=_BUCKETS
         )
         outages = "outages, in which nodes were not scored by their load"
-        self._outages = Counter("trimaran_extender_outages", outages, registry=self._registry)
+        self._outages = Counter("trimaran_extender_outages", outages, registry=self.registry)
         self._outage = gauge("trimaran_extender_outage", "1 if nodes are not scored by their load, else 0")
         stages = histogram(
             "trimaran_extender_stage_seconds", "time of a prioritize request's stages", ["stage"], buckets=_BUCKETS
@@ -64,16 +62,15 @@ class ExtenderTelemetry:
         self._herd = gauge(
             "trimaran_extender_herd_ratio", "share of the last 100 pods that went to the most chosen node"
         )
-        ProcessCollector(registry=self._registry)
 
     def watch(self, view: ClusterView) -> None:
         """Export the state of a cluster view, read at every scrape."""
-        self._registry.register(_ViewCollector(view))
+        self.export(lambda: _view_metrics(view))
 
     def watch_workloads(self, use: WorkloadUse) -> None:
         """Export the number of workloads whose learned use counts, read at every scrape."""
         documentation = "workloads by whose learned use pods are scored; 0 if pods are scored by their requests"
-        gauge = Gauge("trimaran_extender_known_workloads", documentation, registry=self._registry)
+        gauge = Gauge("trimaran_extender_known_workloads", documentation, registry=self.registry)
         gauge.set_function(lambda: use.workloads)
 
     def watch_decisions(
@@ -85,15 +82,15 @@ class ExtenderTelemetry:
             ("trimaran_extender_decisions", "recorded decisions", number),
             ("trimaran_extender_decision_bytes", "memory of the recorded decisions", size),
         ):
-            Gauge(name, documentation, registry=self._registry).set_function(read)
+            Gauge(name, documentation, registry=self.registry).set_function(read)
 
     def watch_filter(self, filtering: NodeFilter) -> None:
         """Export the counters of a filter, read at every scrape."""
-        self._registry.register(_FilterCollector(filtering))
+        self.export(lambda: _filter_metrics(filtering))
 
     def watch_trial(self, trial: FieldTrial) -> None:
         """Export the state of a field trial, read at every scrape."""
-        self._registry.register(_TrialCollector(trial))
+        self.export(lambda: _trial_metrics(trial))
 
     def count_answer(self, answer: ScoredCandidates, age_seconds: float | None) -> None:
         """Observe the waiting and the scoring time of a request, and the age of its metrics; None without metrics."""
@@ -125,71 +122,39 @@ class ExtenderTelemetry:
         self._outages.inc(bool(reason))
         self._outage.set(bool(reason))
 
-    def exposition(self) -> bytes:
-        """Return all metrics in Prometheus' text format."""
-        return generate_latest(self._registry)
+
+def _view_metrics(view: ClusterView) -> Iterator[Metric]:
+    yield GaugeMetricFamily("trimaran_cluster_synced", "1 if nodes and pods are known, else 0", view.is_synced)
+    yield GaugeMetricFamily("trimaran_cluster_age_seconds", "time without news from the API server", view.age_seconds)
+    yield GaugeMetricFamily(
+        "trimaran_cluster_unknown_nodes", "nodes on which what a pod requests is not known", len(view.unknown_nodes)
+    )
+    yield CounterMetricFamily("trimaran_cluster_lists", "full lists of nodes and pods that were read", view.lists)
+    ends = asdict(view.outcomes).items()
+    documentation = "assumed placements by the way they ended"
+    yield labelled(CounterMetricFamily, "trimaran_assumptions", documentation, "outcome", ends)
 
 
-class _ViewCollector(Collector):
-    """Collector of the state of a ClusterView, which it reads at every scrape."""
-
-    def __init__(self, view: ClusterView) -> None:
-        self._view = view
-
-    def collect(self) -> Iterator[Metric]:
-        view = self._view
-        yield GaugeMetricFamily("trimaran_cluster_synced", "1 if nodes and pods are known, else 0", view.is_synced)
-        yield GaugeMetricFamily(
-            "trimaran_cluster_age_seconds", "time without news from the API server", view.age_seconds
-        )
-        yield GaugeMetricFamily(
-            "trimaran_cluster_unknown_nodes", "nodes on which what a pod requests is not known", len(view.unknown_nodes)
-        )
-        yield CounterMetricFamily("trimaran_cluster_lists", "full lists of nodes and pods that were read", view.lists)
-        yield _counters("trimaran_assumptions", "assumed placements by the way they ended", asdict(view.outcomes))
+def _filter_metrics(filtering: NodeFilter) -> Iterator[Metric]:
+    counts = ((name, filtering.counts[name]) for name in FILTER_OUTCOMES)
+    yield labelled(CounterMetricFamily, "trimaran_extender_filtered", "filtered pods by outcome", "outcome", counts)
+    yield GaugeMetricFamily("trimaran_extender_waiting", "pods whose nodes were all rejected", len(filtering.waiting))
 
 
-class _FilterCollector(Collector):
-    """Collector of the counters of a NodeFilter, which it reads at every scrape."""
-
-    def __init__(self, filtering: NodeFilter) -> None:
-        self._filtering = filtering
-
-    def collect(self) -> Iterator[Metric]:
-        counts = {name: self._filtering.counts[name] for name in FILTER_OUTCOMES}
-        yield _counters("trimaran_extender_filtered", "filtered pods by outcome", counts)
-        yield GaugeMetricFamily(
-            "trimaran_extender_waiting", "pods whose nodes were all rejected", len(self._filtering.waiting)
-        )
-
-
-class _TrialCollector(Collector):
-    """Collector of the state of a FieldTrial, which it reads at every scrape."""
-
-    def __init__(self, trial: FieldTrial) -> None:
-        self._trial = trial
-
-    def collect(self) -> Iterator[Metric]:
-        state = self._trial.state
-        blocks = () if state is None else state.blocks
-        is_stopped = state is not None and state.stopped_at is not None
-        yield GaugeMetricFamily("trimaran_extender_trial_blocks", "counted blocks of the field trial", len(blocks))
-        yield GaugeMetricFamily(
-            "trimaran_extender_trial_stopped", "1 if the field trial was stopped because of harm, else 0", is_stopped
-        )
-        yield GaugeMetricFamily(
-            "trimaran_extender_trial_blocked",
-            "1 if the field trial cannot be kept, so that the extender is in shadow, else 0",
-            bool(self._trial.problem),
-        )
+def _trial_metrics(trial: FieldTrial) -> Iterator[Metric]:
+    state = trial.state
+    blocks = () if state is None else state.blocks
+    is_stopped = state is not None and state.stopped_at is not None
+    yield GaugeMetricFamily("trimaran_extender_trial_blocks", "counted blocks of the field trial", len(blocks))
+    yield GaugeMetricFamily(
+        "trimaran_extender_trial_stopped", "1 if the field trial was stopped because of harm, else 0", is_stopped
+    )
+    yield GaugeMetricFamily(
+        "trimaran_extender_trial_blocked",
+        "1 if the field trial cannot be kept, so that the extender is in shadow, else 0",
+        bool(trial.problem),
+    )
 
 
 def _mode(active: bool) -> str:
     return "active" if active else "shadow"
-
-
-def _counters(name: str, documentation: str, counts: Mapping[str, int]) -> CounterMetricFamily:
-    family = CounterMetricFamily(name, documentation, labels=["outcome"])
-    for outcome, count in counts.items():
-        family.add_metric([outcome], count)
-    return family

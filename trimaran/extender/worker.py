@@ -1,8 +1,7 @@
 """Worker process of the extender: it connects the cluster view, metrics, prioritizer, decision record and filter."""
 
-import contextlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Literal
 
@@ -10,6 +9,7 @@ import scipy.special  # noqa: F401  scoring imports it inside functions, and no 
 from flask import Blueprint
 
 from client import Collector
+from runtime.controller.service import ControllerWorker
 from runtime.kubernetes.access_reviews import AccessReviews
 from runtime.kubernetes.api import KubernetesApi, pod_namespace
 from runtime.kubernetes.workloads import Workload, workload_of
@@ -43,29 +43,30 @@ from trimaran.extender.trial.state import TrialPlan
 from watcher.usage.sources.api_pods import ApiPods
 
 
-class ExtenderWorker:
+class ExtenderWorker(ControllerWorker):
     """Worker process of the extender, which starts and stops its components.
 
     Args:
         loaded: settings of the extender.
         profiles: profiles to score by.
-        api: Kubernetes API; closed with the worker.
+        apis: one client of the Kubernetes API; closed with the worker.
         access: access check of the routes.
     """
 
     def __init__(
-        self, loaded: LoadedSettings[ExtenderSettings], profiles: Profiles, api: KubernetesApi, access: AccessCheck
+        self,
+        loaded: LoadedSettings[ExtenderSettings],
+        profiles: Profiles,
+        apis: Sequence[KubernetesApi],
+        access: AccessCheck,
     ) -> None:
-        self._loaded, self._settings = loaded, loaded.settings
-        self._profiles = profiles
-        self._api = api
-        self._access = access
-        self._closing = contextlib.ExitStack()
+        super().__init__(apis, access)
+        (self._api,) = self._apis
+        self._loaded, self._settings, self._profiles = loaded, loaded.settings, profiles
 
     def start(self) -> FastPath:
         """Start the components, and return the WSGI application without waiting for the cluster or the metrics."""
         section = self._settings.extender
-        self._closing.callback(self._api.close)
         shared_pods = self._pods_to_share()
         watcher = self._settings.cluster.open_watcher(self._settings, shared_pods)
         collector = Collector(
@@ -202,7 +203,3 @@ class ExtenderWorker:
             self._closing.callback(requeuer.close)
             requeuer.start()
         return filter_routes(filtering)
-
-    def close(self) -> None:
-        """Stop all components."""
-        self._closing.close()

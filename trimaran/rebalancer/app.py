@@ -4,15 +4,13 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from flask import Response, abort, request
-from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
 
 from runtime.server import responses
 from runtime.server.access import AccessCheck
 from runtime.server.fast_path import FastPath
 from runtime.server.flask_app import flask_response, open_app
-from runtime.server.request_metrics import RequestMetrics
+from runtime.server.telemetry import ServiceTelemetry, labelled
 from trimaran.rebalancer.controller import Rebalancer
 from trimaran.rebalancer.status import explanation
 
@@ -37,10 +35,9 @@ def create_app(
         leads: returns whether this replica may act, or only observes.
         access: access check of the requests.
     """
-    registry = CollectorRegistry()
-    registry.register(_RebalancerCollector(rebalancer, leads))
-    ProcessCollector(registry=registry)
-    app = open_app("rebalancer", access, is_alive, why_not_ready, lambda: generate_latest(registry))
+    telemetry = ServiceTelemetry()
+    telemetry.export(lambda: _metrics(rebalancer, leads=int(leads())))
+    app = open_app("rebalancer", access, is_alive, why_not_ready, telemetry.exposition)
 
     @app.get("/status")
     def show_status() -> Response:
@@ -60,60 +57,51 @@ def create_app(
             abort(404, f"no running pod {pod[:300]!r} in the last search")
         return flask_response(responses.json_response(found))
 
-    return FastPath(app.wsgi_app, RequestMetrics(registry).observe, access)
+    return FastPath(app.wsgi_app, telemetry.observe_request, access)
 
 
-class _RebalancerCollector(Collector):
-    """Collector of the rebalancer's counters, which it reads at every scrape."""
-
-    def __init__(self, rebalancer: Rebalancer, leads: Callable[[], bool]) -> None:
-        self._rebalancer, self._leads = rebalancer, leads
-
-    def collect(self) -> Iterator[Metric]:
-        # A replica that does not hold the Lease knows no current state, and must not raise the leader's alerts.
-        counts, published, leads = self._rebalancer.counts, self._rebalancer.published, int(self._leads())
-        for name, documentation, value in (
-            ("leads", "1 if this replica holds the Lease, or only observes, so that it needs none", leads),
-            ("acts", "1 if this replica moves pods, 0 if it observes or waits for the Lease", int(published.acts)),
-            ("brake", "1 if the brake is set, so that nothing moves", int(published.ledger.brake is not None)),
-            ("open", "moves whose replacement is not Ready yet", counts.open),
-            ("planned", "moves of the last search", counts.planned),
-            ("hot_nodes", "nodes that the last search found worth relieving", counts.hot),
-            ("unknown_nodes", "nodes that are no targets, because what a pod on them requests is not known",
-             0 if published.look is None else len(published.look.unknown_nodes)),
-            ("moved_twice", "pods, counted with their replacements, that moved more than once within a day",
-             counts.twice),
-        ):  # fmt: skip
-            yield GaugeMetricFamily(f"trimaran_rebalancer_{name}", documentation, value * leads)
-        yield GaugeMetricFamily(
-            "trimaran_rebalancer_use_timestamp_seconds",
-            "end of the measured use of the last search, Unix time; 0 means never", counts.used_at,
-        )  # fmt: skip
-        yield CounterMetricFamily("trimaran_rebalancer_searches", "searches for moves", counts.searches)
-        yield _counter("moves", "moves of pods, by what became of them", "result", counts.moves)
-        yield _counter("refusals", "moves that were refused, by the reason", "reason", counts.refusals)
-        stays = GaugeMetricFamily(
-            "trimaran_rebalancer_stays", "pods that may not move, by the reason, in the last search", labels=["reason"]
-        )
-        for reason, number in counts.stays.items():
-            stays.add_metric([reason], number * leads)
-        yield stays
-        gain = GaugeMetricFamily(
-            "trimaran_rebalancer_gain",
-            "mean gain of the measured moves of a day, in hot nodes; held: of moves that were not made",
-            labels=["group", "kind"],
-        )
-        for labels, mean in counts.gains.items():
-            gain.add_metric(list(labels), mean * leads)
-        yield gain
-        measured = GaugeMetricFamily("trimaran_rebalancer_measured", "measured moves of a day", labels=["group"])
-        for group, number in counts.measured.items():
-            measured.add_metric([group], number * leads)
-        yield measured
-
-
-def _counter(name: str, documentation: str, label: str, counts: Any) -> CounterMetricFamily:
-    family = CounterMetricFamily(f"trimaran_rebalancer_{name}", documentation, labels=[label])
-    for value, number in counts.items():
-        family.add_metric([str(value)], number)
-    return family
+def _metrics(rebalancer: Rebalancer, leads: int) -> Iterator[Metric]:
+    # A replica that does not hold the Lease knows no current state, and must not raise the leader's alerts.
+    counts, published = rebalancer.counts, rebalancer.published
+    for name, documentation, value in (
+        ("leads", "1 if this replica holds the Lease, or only observes, so that it needs none", leads),
+        ("acts", "1 if this replica moves pods, 0 if it observes or waits for the Lease", int(published.acts)),
+        ("brake", "1 if the brake is set, so that nothing moves", int(published.ledger.brake is not None)),
+        ("open", "moves whose replacement is not Ready yet", counts.open),
+        ("planned", "moves of the last search", counts.planned),
+        ("hot_nodes", "nodes that the last search found worth relieving", counts.hot),
+        ("unknown_nodes", "nodes that are no targets, because what a pod on them requests is not known",
+         0 if published.look is None else len(published.look.unknown_nodes)),
+        ("moved_twice", "pods, counted with their replacements, that moved more than once within a day", counts.twice),
+    ):  # fmt: skip
+        yield GaugeMetricFamily(f"trimaran_rebalancer_{name}", documentation, value * leads)
+    yield GaugeMetricFamily(
+        "trimaran_rebalancer_use_timestamp_seconds",
+        "end of the measured use of the last search, Unix time; 0 means never", counts.used_at,
+    )  # fmt: skip
+    yield CounterMetricFamily("trimaran_rebalancer_searches", "searches for moves", counts.searches)
+    yield labelled(
+        CounterMetricFamily, "trimaran_rebalancer_moves", "moves of pods, by what became of them", "result",
+        counts.moves.items(),
+    )  # fmt: skip
+    yield labelled(
+        CounterMetricFamily, "trimaran_rebalancer_refusals", "moves that were refused, by the reason", "reason",
+        counts.refusals.items(),
+    )  # fmt: skip
+    yield labelled(
+        GaugeMetricFamily, "trimaran_rebalancer_stays",
+        "pods that may not move, by the reason, in the last search", "reason",
+        ((reason, number * leads) for reason, number in counts.stays.items()),
+    )  # fmt: skip
+    gain = GaugeMetricFamily(
+        "trimaran_rebalancer_gain",
+        "mean gain of the measured moves of a day, in hot nodes; held: of moves that were not made",
+        labels=["group", "kind"],
+    )
+    for labels, mean in counts.gains.items():
+        gain.add_metric(list(labels), mean * leads)
+    yield gain
+    yield labelled(
+        GaugeMetricFamily, "trimaran_rebalancer_measured", "measured moves of a day", "group",
+        ((group, number * leads) for group, number in counts.measured.items()),
+    )  # fmt: skip

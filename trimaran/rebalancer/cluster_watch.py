@@ -108,7 +108,7 @@ class _ListedFacts(_SharedFacts[Facts]):
         super().drop(_key(deleted))
 
 
-class ClusterWatch:
+class ClusterWatch(ReflectorGroup):
     """Watches of everything that a plan of moves needs from the API server.
 
     Args:
@@ -121,36 +121,12 @@ class ClusterWatch:
         self._view = ClusterView(view_api, node_observer=self._nodes, pod_observer=self._pods)
         self._workloads = {kind: _ListedFacts(WorkloadFacts.from_k8s) for kind in WORKLOADS}
         self._budgets, self._scalers = _ListedFacts(DisruptionBudget.from_k8s), _ListedFacts(ScalerFacts.from_k8s)
-        self._others = ReflectorGroup((
+        super().__init__((
+            *self._view.reflectors,
             *(Reflector(api, path, self._workloads[kind]) for kind, path in WORKLOADS.items()),
             Reflector(api, BUDGETS, self._budgets),
             Reflector(api, SCALERS, self._scalers),
         ))  # fmt: skip
-
-    def start(self) -> None:
-        """Start to list and watch in the background."""
-        self._view.start()
-        self._others.start()
-
-    def close(self) -> None:
-        """Stop, and abort all requests of the clients."""
-        self._others.close()
-        self._view.close()
-
-    @property
-    def is_synced(self) -> bool:
-        """True once the first full list of every kind has arrived."""
-        return self._view.is_synced and self._others.is_synced
-
-    @property
-    def failures(self) -> tuple[str, ...]:
-        """Reasons why the API server cannot be read now, with the missing RBAC rule after a 403."""
-        return tuple(dict.fromkeys((*self._view.failures, *self._others.failures)))
-
-    @property
-    def age_seconds(self) -> float:
-        """Seconds since the API server last reported on some kind of objects: the longest time of all kinds."""
-        return max(self._view.age_seconds, self._others.age_seconds)
 
     def node_names(self) -> tuple[str, ...]:
         """Return the names of all nodes."""

@@ -1,11 +1,12 @@
 """Worker process of ``trimaran rebalance``: watches, leader election by a Lease, and the controller."""
 
-import contextlib
 import time
 from collections.abc import Callable, Sequence
 
-from runtime.controller.leader_threads import LeaderThreads
+from runtime.controller.leader_loop import LeaderElectedLoop
+from runtime.controller.leadership import Leadership
 from runtime.controller.own_lease import open_lease
+from runtime.controller.service import ControllerWorker
 from runtime.kubernetes.api import KubernetesApi
 from runtime.kubernetes.events import EventWriter
 from runtime.kubernetes.leader_election import LEASE_SECONDS, uptime
@@ -28,7 +29,7 @@ from trimaran.rebalancer.status import rights_document, status_document
 _MAX_WRITE_SECONDS = 10.0
 
 
-class RebalancerWorker:
+class RebalancerWorker(ControllerWorker):
     """Worker process that runs the watches, the leader election and the controller in threads.
 
     Args:
@@ -49,9 +50,8 @@ class RebalancerWorker:
         lease_seconds: float = LEASE_SECONDS,
         cycle_seconds: float = CYCLE_SECONDS,
     ) -> None:
-        self._lease_seconds, self._cycle_seconds = lease_seconds, cycle_seconds
-        self._settings, self._apis, self._access = settings, apis, access
-        self._closing = contextlib.ExitStack()
+        super().__init__(apis, access)
+        self._settings, self._lease_seconds, self._cycle_seconds = settings, lease_seconds, cycle_seconds
 
     def start(self) -> FastPath:
         """Start the threads, and return the WSGI application without waiting for the cluster or the use of pods."""
@@ -75,21 +75,18 @@ class RebalancerWorker:
         rebalancer = Rebalancer(
             watch, use, mover, store, reporter, counts, rules, schedule, lambda: lease.term, time.time, uptime
         )
-        threads = LeaderThreads(lease if acts else None, self._lease_seconds, rebalancer.run_cycle, self._cycle_seconds)
+        leadership = Leadership(lease, self._lease_seconds) if acts else None
+        loop = LeaderElectedLoop(leadership, rebalancer.run_cycle, self._cycle_seconds)
         watch.start()
-        threads.start()
-        for each in self._apis:
-            self._closing.callback(each.close)
-        for close in (source.close, watch.close, threads.stop):  # called in reverse
+        loop.start()
+        for close in (source.close, watch.close, loop.stop):  # called in reverse
             self._closing.callback(close)
 
         def leads() -> bool:
             return lease.is_held or not acts
 
         def why_not_ready() -> str:
-            if watch.is_synced:
-                return threads.failure
-            return f"the cluster is not known: {'; '.join(watch.failures) or 'the first full lists have not arrived'}"
+            return watch.why_unknown or loop.failure
 
         def status() -> dict[str, object]:
             return {
@@ -101,8 +98,4 @@ class RebalancerWorker:
         def rights() -> dict[str, object]:
             return rights_document(api, section.mode, section.namespaces)
 
-        return create_app(rebalancer, status, rights, threads.is_alive, why_not_ready, leads, self._access)
-
-    def close(self) -> None:
-        """Stop the threads, and release the Lease."""
-        self._closing.close()
+        return create_app(rebalancer, status, rights, loop.is_alive, why_not_ready, leads, self._access)

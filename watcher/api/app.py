@@ -50,7 +50,7 @@ def create_app(
     views = NodeViews(watcher, dialect)
     app = create_routes(watcher, telemetry, access, dialect, views, doctor, pod_access=pod_access)
     app.wsgi_app = FastPath(  # type: ignore[method-assign]
-        app.wsgi_app, telemetry.answered, access, views.cached_response
+        app.wsgi_app, telemetry.observe_request, access, views.cached_response
     )
     return app
 

@@ -11,8 +11,8 @@ from flask import Blueprint, Response, request
 
 from runtime.server import responses
 from runtime.server.flask_app import flask_response, is_admitted
-from runtime.server.request_metrics import CONTENT_TYPE
 from runtime.server.responses import HttpResponse
+from runtime.server.telemetry import CONTENT_TYPE
 from watcher.api.node_views import check_parameters
 from watcher.errors import NotServed
 from watcher.model import WatcherMetrics, averages

@@ -138,7 +138,7 @@ class WatcherService:
         warm.daemon = True
         warm.start()
         return FastPath(
-            routes, self._telemetry.answered, self._access, self._views.cached_response, is_background=_is_slow
+            routes, self._telemetry.observe_request, self._access, self._views.cached_response, is_background=_is_slow
         )
 
     def stop(self) -> None:

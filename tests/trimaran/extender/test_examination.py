@@ -122,7 +122,7 @@ def test_an_api_server_that_never_answered_is_named(kubernetes: FakeKubernetes, 
         message = check_error(requests.get(f"{url}/readyz", timeout=60), 503, "not_ready")
         status = requests.get(f"{url}/status", timeout=60).json()
         output = doctor(url).output
-    assert message == "the nodes and pods of the cluster are not known: Connection refused"
+    assert message == "the cluster is not known: Connection refused"
     assert (status["cluster"]["heard"], status["cluster"]["failures"]) == (False, ["Connection refused"])
     assert "the API server has never been heard since the start, " in output
     assert "HTTPSConnectionPool" not in output

@@ -73,7 +73,7 @@ def test_an_extender_with_an_embedded_watcher_lists_pods_once(
     }  # fmt: skip
     loaded = load(ExtenderSettings, flags)
     api = loaded.settings.cluster.open_api()
-    worker = ExtenderWorker(loaded, Profiles.read(CONFIGURATION), api, AccessCheck())
+    worker = ExtenderWorker(loaded, Profiles.read(CONFIGURATION), [api], AccessCheck())
     worker.start()
     try:
         measured = "/apis/metrics.k8s.io/v1beta1/pods"

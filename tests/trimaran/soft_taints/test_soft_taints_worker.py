@@ -20,7 +20,7 @@ from support.scripted_api import SILENCE, ScriptedApi
 from support.servers import run_server, wait_until
 from werkzeug.test import Client
 
-from runtime.controller.leader_threads import LeaderThreads
+from runtime.controller.leadership import Leadership
 from runtime.kubernetes.api import ListPage
 from runtime.server.access import AccessCheck
 from runtime.settings.loading import load
@@ -56,7 +56,7 @@ def _short_lease(monkeypatch: pytest.MonkeyPatch) -> None:
 def running(api: WorkerApi) -> Iterator[Client]:
     """Run a worker; yield a client of its routes."""
     flags = {"nodes.taints": True, "cluster.watcher": "http://127.0.0.1:9"}
-    worker = SoftTaintsWorker(load(NodesSettings, flags).settings, api, AccessCheck())
+    worker = SoftTaintsWorker(load(NodesSettings, flags).settings, [api], AccessCheck())
     try:
         yield Client(worker.start())
     finally:
@@ -84,7 +84,7 @@ def test_the_lease_is_renewed_after_any_error() -> None:
 def test_a_dead_thread_fails_the_liveness_probe(monkeypatch: pytest.MonkeyPatch, status: int, *, ends: bool) -> None:
     """If the Lease's thread ends, /livez says so."""
     if ends:
-        monkeypatch.setattr(LeaderThreads, "_hold", lambda *_: None)
+        monkeypatch.setattr(Leadership, "_run", lambda *_: None)
     with running(WorkerApi()) as client:
         wait_until(lambda: client.get("/livez").status_code == status, f"the probe answers {status}")
 

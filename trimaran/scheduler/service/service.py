@@ -1,22 +1,19 @@
 """Service of ``trimaran scheduler``: it opens the port and runs the worker process."""
 
-import logging
 from functools import partial
 from typing import TYPE_CHECKING
 
-from runtime.controller.service import ControllerService
+from runtime.controller.service import serve_controller
 from runtime.errors import SettingsError
-from runtime.server import service
 from trimaran.scheduler_file import scheduler_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from runtime.server.access import AccessCheck
     from trimaran.scheduler.profiles.configuration import SchedulerSetup
     from trimaran.scheduler.service.settings import SchedulerSection, SchedulerSettings
     from trimaran.scheduler.service.worker import SchedulerWorker
-
-_log = logging.getLogger(__name__)
 
 
 def serve(settings: "SchedulerSettings", adapt: "Callable[[SchedulerSetup], SchedulerSetup] | None" = None) -> None:
@@ -32,18 +29,16 @@ def serve(settings: "SchedulerSettings", adapt: "Callable[[SchedulerSetup], Sche
         SettingsError: the configuration, the tokens, the certificates or the access to the Kubernetes API cannot be
             used.
     """
-    setup, access = setup_of(settings.scheduler), service.open_access(settings.server)
+    setup = setup_of(settings.scheduler)
     apis = [settings.cluster.open_api() for _ in range(2)]
 
-    def open_worker() -> "SchedulerWorker":
+    def open_worker(access: "AccessCheck") -> "SchedulerWorker":
         from trimaran.scheduler.service.worker import SchedulerWorker
 
         return SchedulerWorker(settings, setup if adapt is None else adapt(setup), apis, access)
 
-    listener = service.open_listener(settings.server)
-    extra = {"url": service.url_of(listener), "schedulers": ",".join(setup.scheduler_names)}
-    _log.info("serving in mode %s", settings.scheduler.mode, extra=extra)
-    service.serve(ControllerService(open_worker), [listener], threads=settings.server.threads)
+    message = f"serving in mode {settings.scheduler.mode}"
+    serve_controller(settings.server, open_worker, message, schedulers=",".join(setup.scheduler_names))
 
 
 def setup_of(section: "SchedulerSection") -> "SchedulerSetup":

@@ -7,11 +7,10 @@ from collections.abc import Callable, Iterator, Mapping
 from enum import StrEnum
 from functools import partial
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector, generate_latest
+from prometheus_client import Counter, Histogram
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
 
-from runtime.server.request_metrics import RequestMetrics
+from runtime.server.telemetry import ServiceTelemetry, labelled
 
 _FROM_MILLISECOND = tuple(0.001 * 2**step for step in range(15))
 _FROM_TEN_MILLISECONDS = tuple(0.01 * 2**step for step in range(20))
@@ -30,11 +29,11 @@ class AttemptResult(StrEnum):
     ERROR = "error"
 
 
-class SchedulerTelemetry:
+class SchedulerTelemetry(ServiceTelemetry):
     """Metrics of scheduling attempts, and of the state that is read at every scrape."""
 
     def __init__(self) -> None:
-        self.registry = CollectorRegistry()
+        super().__init__()
         histogram = partial(Histogram, registry=self.registry)
         self._attempts = Counter(
             "scheduler_schedule_attempts", "attempts to schedule pods, by result", ["result", "profile"],
@@ -73,8 +72,6 @@ class SchedulerTelemetry:
             "trimaran_scheduler_shadow_regret_points",
             "score of our choice minus that of the other scheduler's node, by our scores", buckets=_REGRETS,
         )  # fmt: skip
-        self.observe_request = RequestMetrics(self.registry).observe
-        ProcessCollector(registry=self.registry)
 
     def count_attempt(self, result: AttemptResult, profile: str, seconds: float) -> None:
         """Count an attempt, and observe the time of its cycle and binding."""
@@ -124,52 +121,38 @@ class SchedulerTelemetry:
             counts: returns the number of pods by queue, ``in_flight``, and the number of ``nodes_in_backoff``.
             failures: returns the number of failures by plugin and extension point.
         """
-        self.registry.register(_StateCollector(state, counts, failures))
-
-    def exposition(self) -> bytes:
-        """Return the metrics in Prometheus' text format."""
-        return generate_latest(self.registry)
+        self.export(lambda: _state_metrics(state(), counts(), failures()))
 
 
-class _StateCollector(Collector):
-    def __init__(
-        self,
-        state: Callable[[], Mapping[str, float]],
-        counts: Callable[[], Mapping[str, int]],
-        failures: Callable[[], Mapping[tuple[str, str], int]],
-    ) -> None:
-        self._state, self._counts, self._failures = state, counts, failures
-
-    def collect(self) -> Iterator[Metric]:
-        counts, state = self._counts(), self._state()
-        pending = GaugeMetricFamily("scheduler_pending_pods", "pending pods, by queue", labels=["queue"])
-        for queue in _QUEUES:
-            pending.add_metric([queue], counts.get(queue, 0))
-        yield pending
-        for name, documentation, value in (
-            ("leads", "1 if this replica holds the Lease, or is in shadow", state.get("leads", 0)),
-            ("load_known", "1 if nodes are scored by measured load, else 0", state.get("load_known", 0)),
-            ("in_flight", "pods that are decided and not known to be bound", counts.get("in_flight", 0)),
-            ("nodes_in_backoff", "nodes that get no pods for a while, because their kubelet rejected one",
-             counts.get("nodes_in_backoff", 0)),
-            ("waiting_writes", "decisions and statuses that are not sent yet", state.get("waiting_writes", 0)),
-            ("unknown_nodes", "nodes that get no pods, because what a pod on them requests is not known",
-             state.get("unknown_nodes", 0)),
-            ("busy_seconds", "time since the scheduling thread last went on; it grows while a plugin does not return",
-             state.get("busy_seconds", 0)),
-            ("api_age_seconds", "time since the API server last reported on some kind of objects",
-             state.get("api_age_seconds", 0)),
-        ):  # fmt: skip
-            yield GaugeMetricFamily(f"trimaran_scheduler_{name}", documentation, value)
-        for name, documentation in (
-            ("dropped_events", "Events that were not written"),
-            ("failed_writes", "statuses and preemptions that could not be written"),
-        ):
-            yield CounterMetricFamily(f"trimaran_scheduler_{name}", documentation, state.get(name, 0))
-        failed = CounterMetricFamily(
-            "trimaran_scheduler_plugin_failures", "exceptions of plugins, each of which costs an attempt of one pod",
-            labels=["plugin", "extension_point"],
-        )  # fmt: skip
-        for (plugin, point), count in self._failures().items():
-            failed.add_metric([plugin, point], count)
-        yield failed
+def _state_metrics(
+    state: Mapping[str, float], counts: Mapping[str, int], failures: Mapping[tuple[str, str], int]
+) -> Iterator[Metric]:
+    queues = ((queue, counts.get(queue, 0)) for queue in _QUEUES)
+    yield labelled(GaugeMetricFamily, "scheduler_pending_pods", "pending pods, by queue", "queue", queues)
+    for name, documentation, value in (
+        ("leads", "1 if this replica holds the Lease, or is in shadow", state.get("leads", 0)),
+        ("load_known", "1 if nodes are scored by measured load, else 0", state.get("load_known", 0)),
+        ("in_flight", "pods that are decided and not known to be bound", counts.get("in_flight", 0)),
+        ("nodes_in_backoff", "nodes that get no pods for a while, because their kubelet rejected one",
+         counts.get("nodes_in_backoff", 0)),
+        ("waiting_writes", "decisions and statuses that are not sent yet", state.get("waiting_writes", 0)),
+        ("unknown_nodes", "nodes that get no pods, because what a pod on them requests is not known",
+         state.get("unknown_nodes", 0)),
+        ("busy_seconds", "time since the scheduling thread last went on; it grows while a plugin does not return",
+         state.get("busy_seconds", 0)),
+        ("api_age_seconds", "time since the API server last reported on some kind of objects",
+         state.get("api_age_seconds", 0)),
+    ):  # fmt: skip
+        yield GaugeMetricFamily(f"trimaran_scheduler_{name}", documentation, value)
+    for name, documentation in (
+        ("dropped_events", "Events that were not written"),
+        ("failed_writes", "statuses and preemptions that could not be written"),
+    ):
+        yield CounterMetricFamily(f"trimaran_scheduler_{name}", documentation, state.get(name, 0))
+    failed = CounterMetricFamily(
+        "trimaran_scheduler_plugin_failures", "exceptions of plugins, each of which costs an attempt of one pod",
+        labels=["plugin", "extension_point"],
+    )  # fmt: skip
+    for (plugin, point), count in failures.items():
+        failed.add_metric([plugin, point], count)
+    yield failed

@@ -1,6 +1,5 @@
 """Worker process of ``trimaran scheduler``: watches, the scheduling thread, leader election, and writers."""
 
-import contextlib
 import logging
 import os
 import threading
@@ -11,6 +10,7 @@ import scipy.special  # noqa: F401  scoring imports it inside functions, and no 
 
 from runtime.controller.leadership import Leadership
 from runtime.controller.own_lease import open_lease
+from runtime.controller.service import ControllerWorker
 from runtime.kubernetes.api import KubernetesApi
 from runtime.kubernetes.keep_alive import KeepAliveConnection
 from runtime.kubernetes.optional_lists import OptionalLists
@@ -45,7 +45,7 @@ _JOIN_SECONDS = 3.0
 _log = logging.getLogger(__name__)
 
 
-class SchedulerWorker:
+class SchedulerWorker(ControllerWorker):
     """Worker process that schedules while it holds the Lease, or in shadow.
 
     Args:
@@ -59,17 +59,15 @@ class SchedulerWorker:
     def __init__(
         self, settings: SchedulerSettings, setup: SchedulerSetup, apis: Sequence[KubernetesApi], access: AccessCheck
     ) -> None:
-        self._settings, self._setup, self._access = settings, setup, access
-        self._watch_api, self._api = apis
-        self._closing = contextlib.ExitStack()
+        super().__init__(apis, access)
+        self._settings, self._setup = settings, setup
+        self._watch_api, self._api = self._apis
         self._stop = threading.Event()
         self._status_writers: list[ObjectStatusWriter] = []
 
     def start(self) -> FastPath:
         """Start the threads, and return the WSGI application without waiting for the Lease or the cluster."""
         section = self._settings.scheduler
-        self._closing.callback(self._api.close)
-        self._closing.callback(self._watch_api.close)
         telemetry, event_queue = SchedulerTelemetry(), EventQueue()
         scheduler = self._setup.scheduler(section.seed)
         load = LoadReader(
@@ -129,7 +127,7 @@ class SchedulerWorker:
             return all(part is None or part.is_alive() for part in parts)
 
         def why_not_ready() -> str:  # a replica without the Lease is ready to take over, unless nobody can have it
-            return _why_not_ready(feed, loop) if leads() else lease_problem()
+            return (feed.why_unknown or loop.why_stuck()) if leads() else lease_problem()
 
         telemetry.watch(state, lambda: loop.counts, lambda: scheduler.failures.counts)
         names = self._setup.scheduler_names
@@ -137,10 +135,6 @@ class SchedulerWorker:
 
         report = shadow.report if leadership is None else None
         return create_app(telemetry, is_alive, why_not_ready, status.document, report, self._access)
-
-    def close(self) -> None:
-        """Stop the threads, and release the Lease once the last request has ended."""
-        self._closing.close()
 
     def _begin(self, feeds: Sequence[ReflectorGroup], leads: Callable[[], bool]) -> None:
         """Read the cluster once this process leads: what was read before could lack the last leader's writes."""
@@ -195,13 +189,6 @@ class SchedulerWorker:
 
         self._closing.callback(stop)
         return executor
-
-
-def _why_not_ready(feed: ClusterFeed, loop: SchedulingLoop) -> str:
-    """Return why a replica that leads does not schedule; empty if it does."""
-    if feed.is_synced:
-        return loop.why_stuck()
-    return f"the cluster is not known: {'; '.join(feed.failures) or 'the first full lists have not arrived'}"
 
 
 def _end_process() -> None:
