@@ -54,9 +54,8 @@ def stop(settings: RebalanceSettings, *, clean: bool) -> StopResult:
         planned = [record for record in ledger.records if record.state is MoveState.PLANNED]
         if clean and planned:
             newest = max(record.planned_at for record in planned)
-            time.sleep(
-                min(max(0.0, newest + _WRITE_SECONDS - time.time()), _WRITE_SECONDS)
-            )  # writes that are under way
+            wait = newest + _WRITE_SECONDS - time.time()  # for writes that are under way
+            time.sleep(min(max(0.0, wait), _WRITE_SECONDS))
         return StopResult(len(ledger.open_records()), _remove_notes(api) if clean else 0)
     finally:
         api.close()

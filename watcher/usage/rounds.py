@@ -18,7 +18,7 @@ from runtime.outage_log import OutageLog
 from watcher.errors import ProviderError
 from watcher.loop import Loop
 from watcher.model import Window
-from watcher.settings import Settings, WorkloadSettings
+from watcher.settings import Settings
 from watcher.telemetry import PodUseState
 from watcher.usage.gc_pause import gc_pause
 
@@ -66,7 +66,8 @@ class PodUseRounds:
         self._state = PodUseState()
         self._outage = OutageLog(_log, "the use of pods cannot be measured", "the use of pods is measured again")
         self._recurrence: Callable[[RunningPods], float] | None = None
-        self._loop = Loop(self.run_once, self._workloads.interval_seconds, _round_seconds(self._workloads))
+        most_seconds = self._workloads.timeout_seconds + _ALLOWANCE_SECONDS
+        self._loop = Loop(self.run_once, self._workloads.interval_seconds, most_seconds)
         self._timer = threading.Timer(_DELAY_SECONDS, self._loop.start)
         self._timer.daemon = True
 
@@ -109,9 +110,9 @@ class PodUseRounds:
             with use_budget(self._settings.watch.usage_budget()):
                 deadline = Deadline.after(self._workloads.timeout_seconds)
                 use, pods = self._sources.read(window, deadline)
-                capacity = self._sources.capacity(deadline)
+                capacity = self._sources.pods.capacity(deadline)
                 if self._learner is not None:
-                    self._learner.note(self._sources.autoscaling(deadline), self._sources.killed(deadline))
+                    self._learner.note(self._sources.autoscaling(deadline), self._sources.pods.killed(deadline))
         except SettingsError as error:
             _log.info("the use of pods is not measured", extra={"reason": "; ".join(error.problems)})
             self._loop.stop()  # no later round could succeed
@@ -154,7 +155,3 @@ class PodUseRounds:
             recurring_share=self._recurrence(pods),
             failure="",
         )
-
-
-def _round_seconds(settings: WorkloadSettings) -> float:
-    return settings.timeout_seconds + _ALLOWANCE_SECONDS

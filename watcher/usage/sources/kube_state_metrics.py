@@ -140,8 +140,7 @@ class KubeStatePods:
         Raises:
             ProviderError: a query failed, or there are no series.
         """
-        ask = self._asking(deadline)
-        own = _with_own_labels(ask)
+        ask, own = self._asking(deadline)
         running = self._in_phase("Running", own)
         described = read_pods(ask, self._matchers, self._owner_labels, running, are_running=True)
         if not described:
@@ -159,8 +158,7 @@ class KubeStatePods:
         Raises:
             ProviderError: a query failed.
         """
-        ask = self._asking(deadline)
-        own = _with_own_labels(ask)
+        ask, own = self._asking(deadline)
         if not (failed := self._in_phase("Failed", own)):
             return ()
         kills = series_selector("kube_pod_container_status_terminated_reason", 'reason="OOMKilled"', self._matchers)
@@ -201,12 +199,12 @@ class KubeStatePods:
     def close(self) -> None:
         """Do nothing: the provider closes its connections."""
 
-    def _asking(self, deadline: Deadline) -> Ask:
+    def _asking(self, deadline: Deadline) -> tuple[Ask, Ask]:
         def ask(selector: str, keep: str) -> list[tuple[Labels, float]]:
             with budget.released():
                 return list(self._series(f"max by ({keep}) ({selector})", deadline))
 
-        return ask
+        return ask, _with_own_labels(ask)
 
     def _in_phase(self, phase: str, own: Ask) -> set[PodKey]:
         selector = series_selector("kube_pod_status_phase", f'phase="{phase}"', self._matchers)

@@ -11,16 +11,11 @@ from runtime.kubernetes.workloads import ContainerRole, Workload
 if TYPE_CHECKING:
     from watcher.windows.container_use import ContainerUse  # imports numpy
 
-
 RECENT_SECONDS: Final = 900.0
 """Time after its newest measurement from which a pod or a container counts as ended: three rounds."""
-
-
-_OF_KUBECTL_DEBUG = re.compile("debugger-[a-z0-9]{5}")
-
-
 DAYS: Final = 14
 """Days of which histograms, highest memory, restarts and kills count."""
+_OF_KUBECTL_DEBUG = re.compile("debugger-[a-z0-9]{5}")
 
 
 class PodKey(NamedTuple):

@@ -66,7 +66,7 @@ class FirstWorking:
         raise (ProviderAnswerError if all_answered else ProviderUnavailable)("; ".join(problems))
 
     def killed(self, deadline: Deadline) -> Sequence[RunningPod]:
-        """Return pods that were killed and have not started again, from the first source that answers."""
+        """Return pods that were killed and have not started again, from the first source that knows them."""
         return self._first(lambda source: source.killed(deadline), "killed pods are not known") or ()
 
     def capacity(self, deadline: Deadline) -> Capacity | None:
@@ -185,14 +185,6 @@ class PodUseSources:
         """
         pods = self.pods.running(Deadline.after(_PODS_SHARE * deadline.remaining_seconds()))
         return self.provider.pod_use(window, deadline), pods
-
-    def killed(self, deadline: Deadline) -> Sequence[RunningPod]:
-        """Return pods that were killed and have not started again; if they are unknown, no round fails."""
-        return self.pods.killed(deadline)
-
-    def capacity(self, deadline: Deadline) -> Capacity | None:
-        """Return what pods may request on all nodes together; None if unknown, which fails no round."""
-        return self.pods.capacity(deadline)
 
     def autoscaling(self, deadline: Deadline) -> KnownAutoscalers:
         """Return the autoscalers; those that cannot be listed fail no round."""
