@@ -3,17 +3,14 @@
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-import orjson
 import pytest
-import requests
-import yaml
 from control_plane.processes import Process
 from control_plane.varied import varied
+from support.controller_api import ControllerApi
 from support.extending import snapshot_of
 from support.nodes_api import NodesApi
 from support.scripted_api import SILENCE, ScriptedApi
@@ -22,6 +19,7 @@ from werkzeug.test import Client
 
 from runtime.controller.leadership import Leadership
 from runtime.kubernetes.api import ListPage
+from runtime.kubernetes.paths import NODES
 from runtime.server.access import AccessCheck
 from runtime.settings.loading import load
 from trimaran.soft_taints.settings import NodesSection, NodesSettings
@@ -63,22 +61,6 @@ def running(api: WorkerApi) -> Iterator[Client]:
         worker.close()
 
 
-def writes_here(client: Client) -> bool:
-    return "trimaran_nodes_writes_here 1.0" in client.get("/metrics").text
-
-
-def test_the_lease_is_renewed_after_any_error() -> None:
-    """A defect in a renewal does not end the thread, which holds the Lease again later."""
-    api = WorkerApi()
-    with running(api) as client:
-        wait_until(lambda: writes_here(client), "the Lease is held")
-        api.error = RuntimeError("a defect")
-        wait_until(lambda: not writes_here(client), "the Lease has expired")
-        assert client.get("/livez").status_code == 200
-        api.error = None
-        wait_until(lambda: writes_here(client), "the Lease is held again")
-
-
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 @pytest.mark.parametrize(("ends", "status"), [(False, 200), (True, 503)])
 def test_a_dead_thread_fails_the_liveness_probe(monkeypatch: pytest.MonkeyPatch, status: int, *, ends: bool) -> None:
@@ -89,7 +71,7 @@ def test_a_dead_thread_fails_the_liveness_probe(monkeypatch: pytest.MonkeyPatch,
         wait_until(lambda: client.get("/livez").status_code == status, f"the probe answers {status}")
 
 
-class SlowCluster(ThreadingHTTPServer):
+class SlowCluster(ControllerApi):
     """A fake API server and watcher with 100 hot nodes.
 
     Attributes:
@@ -97,60 +79,22 @@ class SlowCluster(ThreadingHTTPServer):
         may_answer: event without which patches get no answer.
     """
 
-    daemon_threads = True
-
     def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), SlowClusterHandler)
-        self.api, self.lock = NodesApi(*(f"node-{number}" for number in range(100))), threading.Lock()
+        super().__init__()
+        self.stored = NodesApi(*(f"node-{number}" for number in range(100)))
         self.patched = 0
         self.may_answer = threading.Event()
-        self.url = f"http://127.0.0.1:{self.server_port}"
 
-    def answer(self, method: str, path: str, body: Any) -> tuple[int, Any]:
-        if path.startswith("/watcher"):
-            return 200, snapshot_of(dict.fromkeys(self.api.nodes, 95.0))
-        if path.startswith("/api/v1/nodes?"):
-            if "watch=" in path:
-                time.sleep(5)
-                return 200, b""
-            return 200, {"kind": "NodeList", "metadata": {"resourceVersion": "1"}, "items": [*self.api.nodes.values()]}
+    def answer(self, method: str, target: str, body: Any) -> tuple[int, Any]:
+        nodes = self.stored.nodes
+        if target.startswith("/watcher"):
+            return 200, snapshot_of(dict.fromkeys(nodes, 95.0))
+        if target.startswith(f"{NODES}?") and "watch=" not in target:
+            return 200, {"kind": "NodeList", "metadata": {"resourceVersion": "1"}, "items": [*nodes.values()]}
         if method == "PATCH":
             self.patched += 1
             self.may_answer.wait(20)
-        content_type = "application/merge-patch+json" if method == "PATCH" else "application/json"
-        try:
-            with self.lock:
-                return 200, self.api.send(method, path, None, body, content_type)
-        except requests.HTTPError as error:
-            return error.response.status_code, {"kind": "Status"}
-
-    def hold_lease(self, holder: str) -> None:
-        """Let another replica acquire the Lease."""
-        with self.lock:
-            ((path, lease),) = self.api.leases.items()
-            lease["spec"]["holderIdentity"] = holder
-            self.api.send("PUT", path, None, lease)
-
-
-class SlowClusterHandler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    server: SlowCluster
-
-    def do_GET(self) -> None:
-        length = int(self.headers.get("Content-Length") or 0)
-        body = orjson.loads(self.rfile.read(length)) if length else None
-        status, answer = self.server.answer(self.command, self.path, body)
-        data = answer if isinstance(answer, bytes) else orjson.dumps(answer)
-        self.send_response(status)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
-
-    do_POST = do_PUT = do_PATCH = do_GET  # noqa: N815
-
-    def log_message(self, *_: object) -> None:
-        pass
+        return super().answer(method, target, body)
 
 
 @pytest.mark.slow
@@ -158,31 +102,21 @@ class SlowClusterHandler(BaseHTTPRequestHandler):
 def test_a_resumed_writer_writes_nothing_more_of_its_cycle(tmp_path: Path, successor: str) -> None:
     """A writer stopped within a cycle for longer than the Lease writes no more, whether or not another took over."""
     cluster = SlowCluster()
-    kubeconfig = tmp_path / "kubeconfig"
-    kubeconfig.write_text(
-        yaml.safe_dump({
-            "apiVersion": "v1", "kind": "Config", "current-context": "here",
-            "clusters": [{"name": "here", "cluster": {"server": cluster.url}}],
-            "users": [{"name": "me", "user": {"token": "nobody's"}}],
-            "contexts": [{"name": "here", "context": {"cluster": "here", "user": "me"}}],
-        })
-    )  # fmt: skip
     constants = {"max_hot_fraction": 1, "lease_seconds": LEASE_SECONDS}
     command = [
         *varied("trimaran.soft_taints.settings:NodesSection", constants), "nodes", "--taints",
         "--watcher", cluster.url, "--port", "0",
-        "--kube-config", kubeconfig, "--set", "nodes.writes_per_minute=1000",
+        "--kube-config", cluster.kubeconfig(tmp_path), "--set", "nodes.writes_per_minute=1000",
     ]  # fmt: skip
-    with run_server(cluster), Process(command, tmp_path / "nodes.log") as process:
+    with closing(cluster), run_server(cluster), Process(command, tmp_path / "nodes.log") as process:
         process.wait_until(lambda: cluster.patched, "a cycle has begun")
         process.pause()
         time.sleep(LEASE_SECONDS * 1.2)
         if successor:
-            cluster.hold_lease(successor)
+            cluster.give_lease("trimaran-nodes", successor)
         process.resume()
         time.sleep(LEASE_SECONDS / 2)  # the Lease is renewed meanwhile if nobody else holds it
         cluster.may_answer.set()
         time.sleep(LEASE_SECONDS / 2)
         assert cluster.patched == 1
-        holder = next(iter(cluster.api.leases.values()))["spec"]["holderIdentity"]
-        assert (holder == successor) == bool(successor)
+        assert (cluster.holder("trimaran-nodes") == successor) == bool(successor)
