@@ -19,7 +19,8 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from runtime.http.failures import describe
 from runtime.http.gather import Deadline
 from runtime.kubernetes.api import REQUEST_FAILURES, Sender
-from runtime.kubernetes.paths import LISTS, list_path
+from runtime.kubernetes.object_requests import review
+from runtime.kubernetes.paths import list_path
 from runtime.kubernetes.rbac import needed_rule
 
 ALL_NAMESPACES = ""
@@ -155,9 +156,8 @@ class AccessReviews:
 
     def _review_token(self, token: str, deadline: Deadline) -> Mapping[str, Any] | None:
         """Return the user of a token as a SubjectAccessReview names it; None for an unknown token."""
-        body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": token}}
-        status = self._api.send("POST", LISTS["TokenReview"], deadline, body).get("status")
-        if not status or not status.get("authenticated"):
+        status = review(self._api, "TokenReview", {"token": token}, deadline)
+        if not status.get("authenticated"):
             return None
         user = status.get("user") or {}
         return {
@@ -170,9 +170,7 @@ class AccessReviews:
     def _has_right(self, user: Mapping[str, Any], namespace: str, deadline: Deadline) -> bool:
         right = {"namespace": namespace, "verb": self._verb, "resource": "pods"}
         spec = {**user, "resourceAttributes": right}
-        body = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec}
-        answer = self._api.send("POST", LISTS["SubjectAccessReview"], deadline, body)
-        return bool((answer.get("status") or {}).get("allowed"))
+        return bool(review(self._api, "SubjectAccessReview", spec, deadline).get("allowed"))
 
 
 def bearer_token(authorization: str) -> str:

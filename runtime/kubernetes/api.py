@@ -29,7 +29,6 @@ from runtime.kubernetes.kubeconfig import KubeConfig
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _PAGE_SIZE = 500  # objects per request, as in kubectl
 _KEPT_BYTES_PER_OBJECT = 1024  # estimate of what callers keep of an object after they processed its page
-MERGE_PATCH = "application/merge-patch+json"
 _GONE = 410
 _HEAD_SECONDS = 30.0
 

@@ -12,6 +12,7 @@ import requests
 from runtime.http.failures import describe
 from runtime.http.gather import Deadline
 from runtime.http.session import UnexpectedResponse
+from runtime.kubernetes import object_requests
 from runtime.kubernetes.api import REQUEST_FAILURES, Sender
 from runtime.kubernetes.paths import list_path, object_path
 
@@ -45,7 +46,7 @@ class ConfigMap:
         """
         self._version = ""
         try:
-            found = self._api.send("GET", self._path, Deadline.after(_SECONDS))
+            found = object_requests.read(self._api, self._path, Deadline.after(_SECONDS))
         except REQUEST_FAILURES as error:
             if describe(error).status != requests.codes.not_found:
                 raise
@@ -62,10 +63,10 @@ class ConfigMap:
         """
         metadata = {**self._metadata, **({"resourceVersion": self._version} if self._version else {})}
         body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": dict(data)}
-        method, path = ("PUT", self._path) if self._version else ("POST", self._list)
+        write, path = (object_requests.replace, self._path) if self._version else (object_requests.create, self._list)
         changed = {requests.codes.conflict, *([requests.codes.not_found] if self._version else [])}
         try:
-            self._version = _version_of(self._api.send(method, path, Deadline.after(_SECONDS), body))
+            self._version = _version_of(write(self._api, path, body, Deadline.after(_SECONDS)))
         except REQUEST_FAILURES as error:
             if describe(error).status in changed:
                 return False

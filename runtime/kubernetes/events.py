@@ -12,6 +12,7 @@ import requests
 from runtime.http.failures import describe
 from runtime.http.gather import Deadline
 from runtime.kubernetes.api import REQUEST_FAILURES, Sender
+from runtime.kubernetes.object_requests import create
 from runtime.kubernetes.paths import list_path
 from runtime.kubernetes.rbac import needed_rule
 
@@ -61,7 +62,7 @@ def create_event(
         note_field: note.encode(errors="replace")[:_LONGEST_NOTE].decode(errors="ignore"),
         **fields,
     }
-    api.send("POST", list_path(kind, namespace), deadline, event)
+    create(api, list_path(kind, namespace), event, deadline)
 
 
 class EventWriter:

@@ -17,6 +17,7 @@ import requests
 from runtime.http.failures import Failure, describe
 from runtime.http.gather import Deadline
 from runtime.http.session import UnexpectedResponse
+from runtime.kubernetes import object_requests
 from runtime.kubernetes.api import REQUEST_FAILURES, Sender
 from runtime.kubernetes.paths import list_path, object_path
 from runtime.outage_log import OutageLog
@@ -144,7 +145,7 @@ class Lease:
             return
         self._term = None
         try:
-            lease, spec = self._read("GET", self._path)
+            lease, spec = self._checked(object_requests.read(self._api, self._path, self._deadline()))
             if spec.get("holderIdentity") == self._identity:
                 self._put(lease, {**spec, "holderIdentity": "", "leaseDurationSeconds": 1})
         except REQUEST_FAILURES as error:
@@ -165,7 +166,7 @@ class Lease:
     def _renewed(self) -> bool:
         """Acquire or renew the Lease; return False if another process holds it."""
         try:
-            lease, spec = self._read("GET", self._path)
+            lease, spec = self._checked(object_requests.read(self._api, self._path, self._deadline()))
         except requests.HTTPError as error:
             if error.response is None or error.response.status_code != requests.codes.not_found:
                 raise
@@ -189,28 +190,30 @@ class Lease:
     def _posted(self) -> bool:
         spec = {**self._spec(), "acquireTime": _timestamp(), "leaseTransitions": 0}
         body = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": self._metadata, "spec": spec}
-        return self._won("POST", self._leases, body)
+        return self._won(object_requests.create, self._leases, body)
 
     def _put(self, lease: dict[str, Any], spec: dict[str, Any]) -> bool:
-        return self._won("PUT", self._path, {**lease, "spec": spec})  # with the version read before: only one PUT wins
+        # The Lease has the version that was read before, so that only one of two processes succeeds.
+        return self._won(object_requests.replace, self._path, {**lease, "spec": spec})
 
-    def _won(self, method: str, path: str, body: dict[str, Any]) -> bool:
+    def _won(self, write: Callable[..., Any], path: str, body: dict[str, Any]) -> bool:
         """Send a change of the Lease; return False if another process changed it first."""
         try:
-            _, spec = self._read(method, path, body)
+            _, spec = self._checked(write(self._api, path, body, self._deadline()))
         except requests.HTTPError as error:
             if error.response is not None and error.response.status_code == requests.codes.conflict:
                 return False
             raise
         return bool(spec.get("holderIdentity") == body["spec"]["holderIdentity"])
 
-    def _read(self, method: str, path: str, body: Any = None) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Send a request; return the Lease of the response, and its spec.
+    @staticmethod
+    def _checked(response: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the Lease of a response, and its spec.
 
         Raises:
             UnexpectedResponse: the response is not a Lease, for example that of a proxy.
         """
-        match self._api.send(method, path, self._deadline(), body):
+        match response:
             case {"kind": "Lease", "metadata": {"resourceVersion": str()}} as lease:  # a PUT needs the version
                 spec = lease.get("spec") or {}
                 if isinstance(spec, dict) and isinstance(spec.get("holderIdentity"), str | None):

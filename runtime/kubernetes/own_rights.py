@@ -5,7 +5,8 @@ from typing import NamedTuple
 
 from runtime.http.gather import Deadline
 from runtime.kubernetes.api import Sender
-from runtime.kubernetes.paths import CORE, LISTS
+from runtime.kubernetes.object_requests import review
+from runtime.kubernetes.paths import CORE
 from runtime.kubernetes.rbac import needed_rule
 
 
@@ -46,9 +47,5 @@ def missing_rights(api: Sender, rights: Iterable[Right], deadline: Deadline) -> 
 
 
 def _is_granted(api: Sender, right: Right, deadline: Deadline) -> bool:
-    body = {
-        "apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",
-        "spec": {"resourceAttributes": right._asdict()},
-    }  # fmt: skip
-    answer = api.send("POST", LISTS["SelfSubjectAccessReview"], deadline, body)
-    return bool((answer.get("status") or {}).get("allowed"))
+    spec = {"resourceAttributes": right._asdict()}
+    return bool(review(api, "SelfSubjectAccessReview", spec, deadline).get("allowed"))

@@ -1,4 +1,4 @@
-"""Paths of the Kubernetes API: each that is read or written is built here."""
+"""Paths of the Kubernetes API: each that is read or written is built here. And the media type of patches."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -53,6 +53,8 @@ OPTIONAL_LISTS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """Paths of the lists of objects that a cluster may not have, newest version first, by kind."""
 
+MERGE_PATCH: Final = "application/merge-patch+json"
+VERSION: Final = "/version"
 NODES: Final = LISTS["Node"]
 PODS: Final = LISTS["Pod"]
 

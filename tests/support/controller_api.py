@@ -14,8 +14,7 @@ import yaml
 from support.nodes_api import NodesApi
 from support.servers import run_server
 
-from runtime.kubernetes.api import MERGE_PATCH
-from runtime.kubernetes.paths import object_path
+from runtime.kubernetes.paths import MERGE_PATCH, object_path
 
 
 class ControllerApi(ThreadingHTTPServer):

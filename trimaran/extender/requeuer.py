@@ -12,7 +12,8 @@ from datetime import UTC, datetime
 
 from runtime.http.failures import describe
 from runtime.http.gather import Deadline
-from runtime.kubernetes.api import MERGE_PATCH, REQUEST_FAILURES, Sender
+from runtime.kubernetes.api import REQUEST_FAILURES, Sender
+from runtime.kubernetes.object_requests import patch
 from runtime.kubernetes.paths import object_path
 from runtime.threads import TurnGuard
 from trimaran.extender.filtering import NodeFilter, RejectedPod
@@ -89,7 +90,7 @@ class Requeuer:
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         body = {"metadata": {"annotations": {ANNOTATION: now}}}
         try:
-            self._api.send("PATCH", object_path("Node", node), Deadline.after(10), body, MERGE_PATCH)
+            patch(self._api, object_path("Node", node), body, Deadline.after(10))
         except REQUEST_FAILURES as error:
             _log.warning(
                 "waiting pods cannot be requeued by a patch of the node; kube-scheduler retries them after 5 minutes",

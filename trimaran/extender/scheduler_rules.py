@@ -13,6 +13,8 @@ from runtime import masking
 from runtime.http.failures import describe
 from runtime.http.gather import Deadline
 from runtime.kubernetes.api import REQUEST_FAILURES, Sender
+from runtime.kubernetes.object_requests import read
+from runtime.kubernetes.paths import VERSION
 from scoring.kubernetes_version import KUBERNETES_VERSIONS, known_version
 from trimaran.extender.placement_predictor import InTreePlugins
 
@@ -85,7 +87,7 @@ class RulesByVersion:
     def read(self) -> bool:
         """Read the version of the API server, and return whether this succeeded."""
         try:
-            document = self._api.send("GET", "/version", Deadline.after(_TIMEOUT_SECONDS))
+            document = read(self._api, VERSION, Deadline.after(_TIMEOUT_SECONDS))
             written = document["gitVersion"]
         except (*REQUEST_FAILURES, TypeError, KeyError) as error:  # a document of another form
             if self._configured is None and not self._server:  # later the last version counts

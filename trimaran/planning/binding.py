@@ -8,9 +8,8 @@ from typing import Any
 from runtime import masking
 from runtime.http.failures import status_line
 from runtime.http.gather import Deadline
+from runtime.kubernetes import object_requests
 from runtime.kubernetes.api import REQUEST_FAILURES, KubernetesApi
-from runtime.kubernetes.binding import binding
-from runtime.kubernetes.paths import object_path
 from scoring.arrays import Int64s
 from trimaran.planning.cluster import Batch
 
@@ -43,7 +42,7 @@ def as_bindings(batch: Batch, plan: Int64s) -> list[dict[str, Any]]:
     """
     placed = [(pending, int(row)) for pending, row in zip(batch.pending, plan, strict=True) if row >= 0]
     placed.sort(key=lambda pair: pair[0].gang)
-    return [binding(pending.pod, batch.names[row]) for pending, row in placed]
+    return [object_requests.binding(pending.pod, batch.names[row]) for pending, row in placed]
 
 
 def bind(api: KubernetesApi, bindings: Sequence[dict[str, Any]]) -> Iterator[BindResult]:
@@ -76,10 +75,8 @@ def partly_bound_gangs(batch: Batch, results: Iterable[BindResult]) -> list[str]
 
 def _bind(api: KubernetesApi, body: dict[str, Any]) -> tuple[str, bool]:
     """Bind a pod; return the error ("" on success), and whether other pods should still be tried."""
-    metadata = body["metadata"]
-    path = object_path("Pod", metadata["name"], metadata["namespace"], "binding")
     try:
-        api.send("POST", path, Deadline.after(_TIMEOUT_SECONDS), body)
+        object_requests.bind(api, body, Deadline.after(_TIMEOUT_SECONDS))
     except REQUEST_FAILURES as failure:
         response = getattr(failure, "response", None)
         if response is None:

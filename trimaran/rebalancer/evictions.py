@@ -17,7 +17,8 @@ import requests
 
 from runtime.http.failures import describe
 from runtime.http.gather import Deadline
-from runtime.kubernetes.api import MERGE_PATCH, REQUEST_FAILURES, Sender
+from runtime.kubernetes import object_requests
+from runtime.kubernetes.api import REQUEST_FAILURES, Sender
 from runtime.kubernetes.own_rights import Right
 from runtime.kubernetes.paths import object_path
 from runtime.kubernetes.reflector import version_number
@@ -73,9 +74,8 @@ class Evictor:
         """Write a note on a pod, or remove it; return the reason if that failed."""
         annotations = dict(REMOVED) if note is None else note.annotations()
         body = {"metadata": {"uid": uid, "annotations": annotations}}  # with another UID the API server refuses it
-        path = object_path("Pod", name, namespace)
         try:
-            self._api.send("PATCH", path, Deadline.after(self._seconds), body, MERGE_PATCH)
+            object_requests.patch(self._api, object_path("Pod", name, namespace), body, Deadline.after(self._seconds))
         except REQUEST_FAILURES as error:
             failure = describe(error)
             if note is None and failure.status in {requests.codes.not_found, requests.codes.conflict}:
@@ -86,13 +86,8 @@ class Evictor:
 
     def evict(self, namespace: str, name: str, uid: str) -> EvictionOutcome:
         """Request the eviction of a pod, identified by its UID."""
-        body = {
-            "apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name, "namespace": namespace},
-            "deleteOptions": {"preconditions": {"uid": uid}},
-        }  # fmt: skip
-        path = object_path("Pod", name, namespace, "eviction")
         try:
-            self._api.send("POST", path, Deadline.after(self._seconds), body)
+            object_requests.evict(self._api, namespace, name, uid, Deadline.after(self._seconds))
         except requests.JSONDecodeError:
             pass  # the status is that of a success, and the body says nothing about the pod
         except REQUEST_FAILURES as error:
@@ -105,7 +100,7 @@ class Evictor:
         A watch that has not reached this version may still show the pod as it was.
         """
         try:
-            pod = self._api.send("GET", object_path("Pod", name, namespace), Deadline.after(self._seconds))
+            pod = object_requests.read(self._api, object_path("Pod", name, namespace), Deadline.after(self._seconds))
         except REQUEST_FAILURES:
             return 0  # without the right to read pods one by one, the next list decides
         match pod:

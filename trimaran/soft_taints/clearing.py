@@ -14,7 +14,8 @@ import requests
 from runtime.errors import TrimaranError
 from runtime.http.failures import Failure, describe
 from runtime.http.gather import Deadline
-from runtime.kubernetes.api import MERGE_PATCH, REQUEST_FAILURES, KubernetesApi
+from runtime.kubernetes import object_requests
+from runtime.kubernetes.api import REQUEST_FAILURES, KubernetesApi
 from runtime.kubernetes.events import EventWriter
 from runtime.kubernetes.leader_election import Lease
 from runtime.kubernetes.paths import NODES, list_path, object_path
@@ -180,7 +181,7 @@ class _NodeCleaner:
         """Patch a node; return the reason if it failed."""
         self._keep_lease()
         try:
-            self._api.send("PATCH", object_path("Node", name), Deadline.after(WRITE_SECONDS), patch, MERGE_PATCH)
+            object_requests.patch(self._api, object_path("Node", name), patch, Deadline.after(WRITE_SECONDS))
         except REQUEST_FAILURES as error:
             failure = describe(error)
             # Admission also answers 403, and may do so for this node only; every other node is then worth a try.

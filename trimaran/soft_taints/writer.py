@@ -19,7 +19,8 @@ from client import ClientError
 from runtime.http.failures import describe
 from runtime.http.gather import Deadline
 from runtime.http.session import UnexpectedResponse
-from runtime.kubernetes.api import MERGE_PATCH, REQUEST_FAILURES, Sender
+from runtime.kubernetes import object_requests
+from runtime.kubernetes.api import REQUEST_FAILURES, Sender
 from runtime.kubernetes.events import EventWriter
 from runtime.kubernetes.paths import object_path
 from runtime.outage_log import OutageLog
@@ -294,7 +295,7 @@ class NodeWriter:
         """Patch a node; return whether it succeeded."""
         path, counts = object_path("Node", name), self.counts
         try:
-            changed = self._api.send("PATCH", path, Deadline.after(self._plan.write_seconds), patch, MERGE_PATCH)
+            changed = object_requests.patch(self._api, path, patch, Deadline.after(self._plan.write_seconds))
             if not _is_node(changed, name):
                 raise UnexpectedResponse("the response is not the node")
         except REQUEST_FAILURES as error:

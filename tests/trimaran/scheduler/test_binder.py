@@ -154,7 +154,7 @@ def test_an_outdated_decision_sends_nothing(bound: Bound) -> None:
 def test_writes_before_a_binding_stop_at_the_first_failure(bound: Bound) -> None:
     """A Prepare sends its writes in order, and no Binding."""
     writes = tuple(
-        Write("PATCH", f"/api/v1/namespaces/default/pods/{name}/status", {"metadata": {"uid": "uid-1"}, "status": {}})
+        Write(f"/api/v1/namespaces/default/pods/{name}/status", {"metadata": {"uid": "uid-1"}, "status": {}})
         for name in ("web", "missing", "web")
     )
     assert bound.carry_out(Prepare(Pod("web", uid="uid-1"), "node-1", writes[:1])) == ""

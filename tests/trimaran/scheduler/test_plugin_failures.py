@@ -91,7 +91,7 @@ class Fragile(
 
     def pre_bind(self, pod: Pod, node_name: str) -> Iterable[Write]:
         self._before("PreBind", pod)
-        return [Write("PATCH", "/x", {})]
+        return [Write("/x", {})]
 
     def is_ready(self, pod: Pod, node_name: str) -> bool:
         self._before("is_ready", pod)
@@ -284,7 +284,7 @@ def test_a_truth_value_of_numpy_is_one() -> None:
     scheduler, fragile = scheduler_of(lambda *_: None, 1, 1)
     answers = [np.True_, np.False_, np.True_]
     fragile.is_ready = lambda *_: answers.pop(0)  # type: ignore[method-assign]
-    fragile.pre_bind = lambda *_: [Write("PATCH", "/x", {})] if answers else []  # type: ignore[method-assign]
+    fragile.pre_bind = lambda *_: [Write("/x", {})] if answers else []  # type: ignore[method-assign]
     scheduler.put_pod(pod("p"), 0.0)
     assert run(scheduler, random.Random(1), 30.0) == {"p"}
     assert not scheduler.failures.counts

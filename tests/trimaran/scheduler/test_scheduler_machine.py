@@ -195,7 +195,7 @@ class OneVolume(ReservePlugin, PreBindPlugin):
             self.held = None
 
     def pre_bind(self, pod: Pod, node_name: str) -> Sequence[Write]:
-        return [Write("PATCH", "/volume", {"node": node_name})]
+        return [Write("/volume", {"node": node_name})]
 
     def is_ready(self, pod: Pod, node_name: str) -> bool | Rejection:
         return self.ready

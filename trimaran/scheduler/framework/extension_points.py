@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Protocol, runtime_checkable
 
 from runtime.kubernetes.objects import Pod
+from runtime.kubernetes.paths import MERGE_PATCH
 from scoring.plugins.base import Plugin
 from scoring.plugins.filtering import ClusterEvent, FilterVerdict
 from scoring.table.node_table import NodeTable
@@ -28,21 +29,19 @@ _AT_ONCE = float("-inf")
 
 @dataclass(frozen=True)
 class Write:
-    """Request to the API server.
+    """Patch of an object before a pod is bound.
 
     Attributes:
-        method: HTTP method.
         path: path of the object or subresource.
-        body: JSON document.
-        content_type: media type of the body.
+        body: the patch.
         purpose: sentence for logs and Events.
+        form: media type of the patch.
     """
 
-    method: str
     path: str
     body: Mapping[str, Any]
-    content_type: str = "application/json"
     purpose: str = ""
+    form: str = MERGE_PATCH
 
 
 @dataclass(frozen=True)

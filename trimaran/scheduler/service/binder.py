@@ -19,9 +19,8 @@ from runtime.errors import error_text
 from runtime.http.failures import describe
 from runtime.http.gather import Deadline
 from runtime.kubernetes.api import REQUEST_FAILURES, Sender
-from runtime.kubernetes.binding import binding
+from runtime.kubernetes.object_requests import bind, binding, patch, pod_path, read
 from runtime.kubernetes.objects import Pod
-from runtime.kubernetes.paths import object_path
 from runtime.threads import join_all
 from trimaran.scheduler.framework.decisions import Bind, Prepare
 
@@ -127,7 +126,7 @@ class Binder:
             if not self._may_write():
                 return NOT_LEADING
             try:
-                connection.send(write.method, write.path, self._deadline(), write.body, write.content_type)
+                patch(connection, write.path, write.body, self._deadline(), write.form)
             except REQUEST_FAILURES as error:
                 return f"{write.purpose or write.path}: {describe(error).reason}"
         return ""
@@ -138,13 +137,12 @@ class Binder:
         A Binding without an answer may still be executed later, for example when a proxy holds it. So it is repeated
         for the same node, where the pod counts: whichever arrives first, the pod gets this node.
         """
-        path, body = f"{pod_path(decision.pod)}/binding", binding(decision.pod, decision.node_name)
-        cause = ""
+        body, cause = binding(decision.pod, decision.node_name), ""
         for number in range(_MOST_BINDINGS):
             if not self._may_write():
                 return NOT_LEADING
             try:
-                connection.send("POST", path, self._deadline(), body)
+                bind(connection, body, self._deadline())
             except REQUEST_FAILURES as error:
                 cause, is_refused = describe(error).reason, not _may_have_been_executed(error)
                 if is_refused and not number:
@@ -164,7 +162,7 @@ class Binder:
         _log.info("reading a pod whose Binding got no answer", extra={"pod": _name(pod), "error": cause})
         while True:
             try:
-                found = connection.send("GET", pod_path(pod), self._deadline())
+                found = read(connection, pod_path(pod), self._deadline())
                 break
             except REQUEST_FAILURES as error:
                 failure = describe(error)
@@ -185,11 +183,6 @@ class Binder:
 
     def _deadline(self) -> Deadline:
         return Deadline.after(self._seconds)
-
-
-def pod_path(pod: Pod) -> str:
-    """Return the path of a pod in the API."""
-    return object_path("Pod", pod.name, pod.namespace)
 
 
 def _may_have_been_executed(error: Exception) -> bool:

@@ -14,18 +14,20 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 import requests
 
 from runtime.http.failures import describe
 from runtime.http.gather import Deadline
+from runtime.kubernetes import object_requests
 from runtime.kubernetes.api import REQUEST_FAILURES, Sender
+from runtime.kubernetes.object_requests import pod_path
 from runtime.kubernetes.objects import Pod
 from runtime.threads import join_all
 from trimaran.scheduler.framework.decisions import Unschedulable
 from trimaran.scheduler.framework.extension_points import Preemption
-from trimaran.scheduler.service.binder import pod_path
 from trimaran.scheduler.service.pod_events import PodEvent
 
 UNSCHEDULABLE: Final = "Unschedulable"
@@ -134,7 +136,7 @@ class StatusWriter:
 
     def _write(self, connection: Sender, decision: Unschedulable) -> None:
         pod, status = decision.pod, _status(decision)
-        if self._send(connection, "PATCH", f"{pod_path(pod)}/status", _patch(pod, status)):
+        if self._patch(connection, pod, _patch(pod, status)):
             with self._changed:
                 self._written[pod.uid] = status
                 if len(self._written) > _MOST_REMEMBERED:
@@ -147,7 +149,7 @@ class StatusWriter:
     def _preempt(self, connection: Sender, pod: Pod, preemption: Preemption) -> None:
         for other in preemption.cleared:
             body = {"metadata": {"uid": other.uid}, "status": {"nominatedNodeName": None}}
-            self._send(connection, "PATCH", f"{pod_path(other)}/status", body)
+            self._patch(connection, other, body)
             with self._changed:
                 self._written.pop(other.uid, None)
         for victim in preemption.victims:
@@ -166,24 +168,26 @@ class StatusWriter:
             "lastTransitionTime": _now(),
         }
         body = {"metadata": {"uid": victim.uid}, "status": {"conditions": [condition]}}
-        if not self._send(connection, "PATCH", f"{pod_path(victim)}/status", body):
-            return False
-        options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": victim.uid}}
-        return self._send(connection, "DELETE", pod_path(victim), options, "application/json")
+        return self._patch(connection, victim, body) and self._send(
+            victim, partial(object_requests.delete_pod, connection, victim)
+        )
 
-    def _send(
-        self, connection: Sender, method: str, path: str, body: Mapping[str, Any], content_type: str = _STATUS_PATCH
-    ) -> bool:
+    def _patch(self, connection: Sender, pod: Pod, body: Mapping[str, Any]) -> bool:
+        """Patch the status of a pod; return whether that succeeded."""
+        path = f"{pod_path(pod)}/status"
+        return self._send(pod, lambda until: object_requests.patch(connection, path, body, until, _STATUS_PATCH))
+
+    def _send(self, pod: Pod, write: Callable[[Deadline], object]) -> bool:
         """Send a request; return whether it succeeded."""
         if not self._may_write():
             return False
         try:
-            connection.send(method, path, Deadline.after(_WRITE_SECONDS), body, content_type)
+            write(Deadline.after(_WRITE_SECONDS))
         except REQUEST_FAILURES as error:
             failure = describe(error)
             if failure.status not in _GONE:
                 self.failures += 1
-                _log.warning("a pod could not be updated", extra={"path": path, "error": failure.reason})
+                _log.warning("a pod could not be updated", extra={"path": pod_path(pod), "error": failure.reason})
             return False
         return True
 

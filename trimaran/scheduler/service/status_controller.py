@@ -11,8 +11,9 @@ import requests
 
 from runtime.http.failures import describe
 from runtime.http.gather import Deadline
-from runtime.kubernetes.api import MERGE_PATCH, REQUEST_FAILURES, Sender
+from runtime.kubernetes.api import REQUEST_FAILURES, Sender
 from runtime.kubernetes.k8s_fields import get
+from runtime.kubernetes.object_requests import patch
 from runtime.kubernetes.paths import in_namespace
 from runtime.kubernetes.rbac import needed_rule
 from runtime.kubernetes.reflector import Object
@@ -131,7 +132,7 @@ class ObjectStatusWriter:
         path = f"{in_namespace(self._rule.path, get(metadata, 'namespace'))}/{get(metadata, 'name')}/status"
         body = {"metadata": {"uid": get(metadata, "uid")}, "status": after}
         try:
-            self._connection.send("PATCH", path, Deadline.after(_WRITE_SECONDS), body, MERGE_PATCH)
+            patch(self._connection, path, body, Deadline.after(_WRITE_SECONDS))
         except REQUEST_FAILURES as error:
             failure = describe(error)
             if failure.status in _GONE:

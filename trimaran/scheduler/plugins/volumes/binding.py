@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from runtime.kubernetes.api import MERGE_PATCH
 from runtime.kubernetes.objects import Pod
 from runtime.kubernetes.paths import object_path
 from scoring.plugins.base import EVERY_ROW, Rows
@@ -199,10 +198,8 @@ def _reserve_volume(volume: Volume, claim: Claim) -> Write:
         "uid": claim.uid, "resourceVersion": claim.resource_version,
     }  # fmt: skip
     return Write(
-        "PATCH",
         object_path("PersistentVolume", volume.name),
         {"metadata": metadata, "spec": {"claimRef": reference}},
-        MERGE_PATCH,
         f"reserve volume {volume.name} for claim {claim.namespace}/{claim.name}",
     )
 
@@ -210,9 +207,7 @@ def _reserve_volume(volume: Volume, claim: Claim) -> Write:
 def _select_node(claim: Claim, node_name: str) -> Write:
     metadata = {"resourceVersion": claim.resource_version, "annotations": {SELECTED_NODE: node_name}}
     return Write(
-        "PATCH",
         object_path("PersistentVolumeClaim", claim.name, claim.namespace),
         {"metadata": metadata},
-        MERGE_PATCH,
         f"select node {node_name} for the volume of claim {claim.namespace}/{claim.name}",
     )
