@@ -97,8 +97,9 @@ class Collector:
                 raise RuntimeError("this collector and its client are closed: create new ones")
             if self._thread is None:
                 self._refresh_safely()
-                self._thread = threading.Thread(target=self._run, name="collector", daemon=True)
-                self._thread.start()  # ends at once if the collector was closed meanwhile
+                thread = threading.Thread(target=self._run, name="collector", daemon=True)
+                thread.start()  # ends at once if the collector was closed meanwhile
+                self._thread = thread  # only a thread that has started can be joined, as by close()
         return self
 
     def refresh(self) -> bool:

@@ -54,7 +54,8 @@ class LeaderElectedLoop:
     def stop(self) -> None:
         """Stop the threads, and release the Lease."""
         self._stop.set()
-        self._thread.join(_JOIN_SECONDS)
+        if self._thread.ident is not None:  # only a thread that has started can be joined
+            self._thread.join(_JOIN_SECONDS)
         if self._leadership is not None:
             self._leadership.stop()
 

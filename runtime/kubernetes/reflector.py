@@ -127,8 +127,9 @@ class Reflector:
     def start(self) -> None:
         """Start the thread."""
         name = f"reflector-{self._path.rpartition('/')[2]}"
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-        self._thread.start()
+        thread = threading.Thread(target=self._run, name=name, daemon=True)
+        thread.start()
+        self._thread = thread  # only a thread that has started can be joined
 
     def stop(self) -> None:
         """Ask the thread to stop; see :meth:`join`."""

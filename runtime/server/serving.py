@@ -3,9 +3,12 @@
 Does not depend on settings; ``service`` starts it for a service's settings.
 """
 
+import contextlib
 import errno
 import gc
 import logging
+import queue
+import signal
 import socket
 import sys
 import time
@@ -145,6 +148,7 @@ class Application(BaseApplication):  # type: ignore[misc]  # gunicorn has no typ
             "loglevel": "warning",
             "proc_name": "trimaran",
             "control_socket_disable": True,
+            "post_fork": self._post_fork,
             "worker_exit": self._worker_exit,
         }
         if Path("/dev/shm").is_dir():  # noqa: S108  for the heartbeat file, which works with a read-only root
@@ -156,6 +160,18 @@ class Application(BaseApplication):  # type: ignore[misc]  # gunicorn has no typ
         """Start the service's work and return its application. Runs in the worker process."""
         tune_interpreter()
         return self._start()
+
+    def _post_fork(self, arbiter: Any, _worker: Any) -> None:
+        """End the new worker if it was asked to, until it has handlers of its own.
+
+        Until here a signal goes to its copy of the master's queue, which nobody reads: the master would wait for it
+        until the end of the graceful timeout.
+        """
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+        with contextlib.suppress(queue.Empty):
+            while arbiter.SIG_QUEUE.get_nowait() != signal.SIGTERM:
+                pass
+            sys.exit(0)
 
     def _worker_exit(self, _arbiter: Any, worker: Any) -> None:
         if hasattr(worker, "wsgi"):  # False for a worker that failed to start

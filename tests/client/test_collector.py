@@ -244,6 +244,21 @@ def test_a_second_start_has_no_effect(clock):
     assert collectors() == 0
 
 
+def test_a_collector_is_closed_while_another_thread_starts_it(clock, monkeypatch):
+    """Closing between the creation of the thread and its start neither fails nor leaves a thread."""
+    own = collector(ScriptedClient(metrics()), clock)
+
+    class Closed(threading.Thread):
+        def start(self) -> None:
+            own.close()
+            super().start()
+
+    monkeypatch.setattr(threading, "Thread", Closed)
+    own.start()
+    own.close()
+    assert not collectors()
+
+
 def test_a_closed_collector_cannot_be_started(clock):
     """Starting a closed collector raises, since its client is closed and could never refresh."""
     subject = collector(ScriptedClient(metrics()), clock)

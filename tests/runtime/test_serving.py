@@ -67,6 +67,32 @@ def other() -> Iterator[str]:
     assert process.returncode == 0
 
 
+SIGNALLED = """
+    import os, signal, time
+
+    fork = os.fork
+
+    def fork_and_signal():
+        if child := fork():
+            os.kill(os.getpid(), signal.SIGTERM)
+        else:
+            time.sleep(1)  # in which the master passes the signal on
+        return child
+
+    os.fork = fork_and_signal
+"""
+
+
+def test_a_signal_right_after_the_fork_ends_the_worker() -> None:
+    """A worker that gets SIGTERM before it has handlers ends, and the master does not wait for its graceful timeout."""
+    program = textwrap.dedent(SIGNALLED) + textwrap.dedent(PROGRAM).replace(
+        "serving.serve(", "serving._END_SECONDS = 3600; serving.serve("
+    )
+    command = [sys.executable, "-c", program]
+    result = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, timeout=60, check=False)
+    assert (result.returncode, result.stderr) == (0, b"")
+
+
 def pieces(data: bytes) -> Iterator[bytes]:
     """Yield the data in pieces, which requests sends as chunks."""
     for at in range(0, len(data), 100_000):

@@ -77,8 +77,9 @@ class Sampled:
         with self._changed:
             self._prepare()
             if self._thread is None and not self._stop.is_set():
-                self._thread = threading.Thread(target=self._run, name="sampling", daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._run, name="sampling", daemon=True)
+                thread.start()
+                self._thread = thread  # only a thread that has started can be joined
             self._changed.wait_for(
                 lambda: self._can_serve(window) or self._failure or self._stop.is_set(), deadline.remaining_seconds()
             )

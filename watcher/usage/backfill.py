@@ -60,8 +60,9 @@ class WorkloadBackfill:
         """Take the running pods of a round; start to fill if days are unfilled."""
         self._running = pods
         if self._thread is None and not self._stopped.is_set() and self._learning.unfilled()[0]:
-            self._thread = threading.Thread(target=self._run, name="workload-backfill", daemon=True)
-            self._thread.start()
+            thread = threading.Thread(target=self._run, name="workload-backfill", daemon=True)
+            thread.start()
+            self._thread = thread  # only a thread that has started can be joined
 
     def stop(self) -> None:
         """Stop, abort the present request, and wait a moment for the thread."""

@@ -119,8 +119,9 @@ class DecisionRecord:
 
     def start(self) -> None:
         """Start the thread."""
-        self._thread = threading.Thread(target=self._run, name="decisions", daemon=True)
-        self._thread.start()
+        thread = threading.Thread(target=self._run, name="decisions", daemon=True)
+        thread.start()
+        self._thread = thread  # only a thread that has started can be joined
 
     def close(self) -> None:
         """Stop the thread."""

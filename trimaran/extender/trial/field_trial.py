@@ -105,8 +105,9 @@ class FieldTrial:
 
     def start(self) -> None:
         """Start the thread."""
-        self._thread = threading.Thread(target=self._run, name="trial", daemon=True)
-        self._thread.start()
+        thread = threading.Thread(target=self._run, name="trial", daemon=True)
+        thread.start()
+        self._thread = thread  # only a thread that has started can be joined
 
     def close(self) -> None:
         """Stop the thread."""
