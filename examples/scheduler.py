@@ -1,4 +1,4 @@
-"""A plugin of your own in ``trimaran scheduler``, which reads the load by ``client``: in a replay, in shadow, and live.
+"""A plugin of your own in ``trimaran scheduler``, which reads the load of the nodes: in a replay, in shadow, and live.
 
     python examples/scheduler.py --replay                                                      # needs no cluster
     python examples/scheduler.py --shadow --watcher http://127.0.0.1:2020 --kube-config ~/.kube/config
@@ -13,11 +13,10 @@ import argparse
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Protocol
 
-from client import ClientError, Collector, Snapshot, connect
-from scoring import FilterPlugin, FilterVerdict, MetricsTable, NodeTable, Pod, Rows
+from scoring import FilterPlugin, FilterVerdict, NodeTable, Pod, Rows
 from trimaran.cluster.settings import ClusterSection
+from trimaran.scheduler.framework.extension_points import SchedulerHandle, SchedulerPlugin
 from trimaran.scheduler.profiles.configuration import SchedulerSetup, default_document
 from trimaran.scheduler.service.service import serve
 from trimaran.scheduler.service.settings import SchedulerSection, SchedulerServerSettings, SchedulerSettings
@@ -27,40 +26,31 @@ from trimaran.simulator.replay import Replay, ReplayOptions
 from trimaran.traces.synthetic import Synthetic
 
 
-class Load(Protocol):
-    """Source of the load: a collector of the client, or the metrics of a replay."""
-
-    def snapshot(self) -> Snapshot | None:
-        """Return the newest metrics, from memory."""
-        ...
-
-
-class CoolNodes(FilterPlugin):
+class CoolNodes(FilterPlugin, SchedulerPlugin):
     """Filter that refuses nodes with a high measured CPU use, unless all nodes are hot."""
 
     name = "CoolNodes"
+    reads_metrics = True
 
-    def __init__(self, load: Load, limit_percent: float = 70.0) -> None:
-        self.load, self.limit_percent = load, limit_percent
+    def __init__(self, limit_percent: float = 70.0) -> None:
+        self.limit_percent = limit_percent
+
+    def attach(self, handle: SchedulerHandle) -> None:
+        """Take the handle of the scheduler, which has the metrics."""
+        self._handle = handle
 
     def filter(self, pod: Pod, nodes: NodeTable, rows: Rows = slice(None)) -> FilterVerdict | None:  # noqa: ARG002
         """Return which nodes are cool; None, which allows every node, without fresh metrics or if all are hot."""
-        try:
-            snapshot = self.load.snapshot()
-        except ClientError:
-            return None
-        if snapshot is None:
-            return None
-        cpu = MetricsTable.align(snapshot, nodes).of("CPU")
+        cpu = self._handle.metrics(nodes).of("CPU")
         hot = cpu.valid & (cpu.average > self.limit_percent)
         if not hot.any() or hot.all():
             return None
         return FilterVerdict(~hot[rows], "node(s) had a high CPU use", unresolvable=hot[rows])
 
 
-def with_plugin(setup: SchedulerSetup, load: Load) -> SchedulerSetup:
+def with_plugin(setup: SchedulerSetup) -> SchedulerSetup:
     """Return a configuration of the scheduler with the plugin as the last filter of each profile."""
-    profiles = tuple(replace(each, filters=(*each.filters, CoolNodes(load))) for each in setup.profiles)
+    profiles = tuple(replace(each, filters=(*each.filters, CoolNodes())) for each in setup.profiles)
     return replace(setup, profiles=profiles)
 
 
@@ -72,12 +62,6 @@ def replay(name: str) -> None:
         measured = measures(Replay(trace, policy, ReplayOptions(overcommit=(4.0, 4.0))).run())
         hot, unplaced = measured["hot_minutes_70"], measured["unplaced_pods"]
         print(f"{policy.name}: {hot:.0f} minutes of nodes at 70 % CPU or more, {unplaced:.0f} unplaced pods")
-
-
-def started(load: Collector) -> Collector:
-    """Return a collector that reads the load in the background."""
-    load.start()
-    return load
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -101,7 +85,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         cluster=ClusterSection(watcher=options.watcher, kube_config=options.kube_config),
         server=SchedulerServerSettings(port=options.port),
     )
-    serve(settings, lambda setup: with_plugin(setup, started(Collector(connect(options.watcher)))))
+    serve(settings, with_plugin)
 
 
 if __name__ == "__main__":

@@ -33,6 +33,10 @@ class ClusterEvent(Enum):
     POD_GONE = "pod gone"
     VOLUME_CHANGED = "volume changed"
     OTHER_CHANGED = "other object changed"
+    METRICS_PUBLISHED = "metrics published"
+
+
+CLUSTER_CHANGES = frozenset(ClusterEvent) - {ClusterEvent.METRICS_PUBLISHED}
 
 
 class Dependence(Enum):
@@ -76,13 +80,16 @@ class FilterPlugin(Plugin, ABC):
         counts_nominated: true if :meth:`filter` itself counts the pods that are nominated to a node. All other filters
             run once more on a table with these pods, as in kube-scheduler.
         depends_on: pods that a refusal depends on.
-        requeued_by: events after which a pod that this filter refused is tried again.
+        reads_metrics: true if the verdict depends on the nodes' metrics, which a plugin of the scheduler gets by its
+            handle; a pod that it refused is then also tried again when new metrics are published.
+        requeued_by: other events after which a pod that this filter refused is tried again.
     """
 
     extension_point: ClassVar[str] = "filter"
     counts_nominated: ClassVar[bool] = False
     depends_on: ClassVar[Dependence] = Dependence.PODS
-    requeued_by: ClassVar[frozenset[ClusterEvent]] = frozenset(ClusterEvent)
+    reads_metrics: ClassVar[bool] = False
+    requeued_by: ClassVar[frozenset[ClusterEvent]] = CLUSTER_CHANGES
 
     @abstractmethod
     def filter(self, pod: Pod, nodes: NodeTable, rows: Rows = EVERY_ROW) -> FilterVerdict | None:

@@ -8,14 +8,13 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from support.page import watched_day
 from support.worlds import small_world
 
-from client import StaleMetrics, connect
+from client import connect
 from scoring import NodeTable, Pod
 from trimaran.simulator.policies.standalone import StandalonePolicy
 from trimaran.simulator.replay import Replay
@@ -132,10 +131,10 @@ def test_notebooks_are_committed_without_output():
 
 
 def test_the_plugin_of_the_scheduler_keeps_pods_off_hot_nodes(monkeypatch):
-    """In a replay CoolNodes refuses the node that is measured hot, and without fresh metrics it allows every node."""
+    """In a replay CoolNodes refuses the node that is measured hot."""
     monkeypatch.syspath_prepend(str(EXAMPLES))
     monkeypatch.delitem(sys.modules, "scheduler", raising=False)
-    from scheduler import CoolNodes, with_plugin
+    from scheduler import with_plugin
 
     # By requests the last pod goes to the first node, which has more room and is hot.
     trace = small_world(2, [("Deployment", 1.9), ("Deployment", 1.9), ("Deployment", 0.1), ("Deployment", 0.1)], 60)
@@ -145,8 +144,3 @@ def test_the_plugin_of_the_scheduler_keeps_pods_off_hot_nodes(monkeypatch):
     policies = [StandalonePolicy("mine", document, adapt=adapt) for adapt in (None, with_plugin)]
     placed = [[run.node for run in Replay(trace, policy).run().cluster.pod_runs] for policy in policies]
     assert placed == [[0, 0, 1, 0], [0, 0, 1, 1]]
-
-    def stale():
-        raise StaleMetrics("too old")
-
-    assert CoolNodes(SimpleNamespace(snapshot=stale)).filter(Pod("web"), NodeTable([])) is None

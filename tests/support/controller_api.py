@@ -66,7 +66,7 @@ class ControllerApi(ThreadingHTTPServer):
         self._is_over.set()
 
     def answer(self, method: str, target: str, body: Any) -> tuple[int, Any]:
-        """Return the status and the body of a response; None for an empty watch."""
+        """Return the status and the body of a response; None for an empty watch, bytes for its events."""
         path = urlsplit(target).path
         for part, status in self.refused.items():
             if part in path:
@@ -97,7 +97,7 @@ class _Handler(BaseHTTPRequestHandler):
         length = int(self.headers.get("Content-Length") or 0)
         body = orjson.loads(self.rfile.read(length)) if length else None
         status, answer = self.server.answer(self.command, self.path, body)
-        data = b"" if answer is None else orjson.dumps(answer)
+        data = answer if isinstance(answer, bytes) else b"" if answer is None else orjson.dumps(answer)
         try:
             self.send_response(status)
             self.send_header("Content-Type", "application/json")

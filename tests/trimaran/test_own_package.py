@@ -1,16 +1,11 @@
 """One package with a score plugin and a provider: built as a wheel, installed offline, and used in every place."""
 
 import json
-import os
 import re
 import shutil
-import subprocess
-import sys
-import sysconfig
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 import orjson
@@ -20,13 +15,13 @@ from control_plane.processes import Process
 from support.extending import extender_args
 from support.fake_kubernetes import node, run_fake_kubernetes
 from support.servers import reply, serving
+from support.wheels import ROOT, Site, build_wheels, install, run
 
 from trimaran.traces.synthetic import Synthetic
 from trimaran.traces.trace import write_trace
 
 pytestmark = pytest.mark.slow
 
-ROOT = Path(__file__).parents[2]
 EXAMPLES = (ROOT / "examples/plugin", ROOT / "examples/provider")
 PROJECT = """
 [build-system]
@@ -51,62 +46,10 @@ MEMORY = {"node-1": 40.0, "node-2": 10.0, "node-3": 75.0}
 SCORES = {"node-1": 60, "node-2": 90, "node-3": 0}  # 100 - memory, 0 above the target of 70
 
 
-@dataclass(frozen=True)
-class Site:
-    """Fresh environment with the package, and the folder of the package's source."""
-
-    python: Path
-    source: Path
-
-    def command(self, *arguments: object) -> list[str]:
-        """Return a command of trimaran in the environment."""
-        return [str(self.python), "-m", "trimaran", *map(str, arguments)]
-
-    def run(self, *arguments: object) -> subprocess.CompletedProcess[str]:
-        """Run a command of trimaran that succeeds."""
-        done = run(*self.command(*arguments), cwd=self.source)
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done
-
-
-def run(*command: object, cwd: Path) -> subprocess.CompletedProcess[str]:
-    """Run a command without the paths of this process."""
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    written = list(map(str, command))
-    return subprocess.run(written, cwd=cwd, env=environment, capture_output=True, text=True, timeout=600, check=False)
-
-
-OFFLINE = ("--quiet", "--no-index", "--no-deps", "--disable-pip-version-check")
-
-
-def pip(*arguments: object, cwd: Path) -> None:
-    """Run pip, which must succeed."""
-    done = run(sys.executable, "-m", "pip", *arguments, cwd=cwd)
-    assert done.returncode == 0, done.stderr
-
-
 @pytest.fixture(scope="module")
 def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Folder with the wheel of trimaran."""
-    folder = tmp_path_factory.mktemp("wheels")
-    pip("wheel", *OFFLINE, "--no-build-isolation", "--wheel-dir", folder, ROOT, cwd=folder)
-    return folder
-
-
-def install(source: Path, wheels: Path) -> Site:
-    """Install trimaran and the package in a folder into a fresh environment next to it, without a network.
-
-    The environment has the other dependencies of these tests by path.
-    """
-    environment = source.with_name(f"environment-of-{source.name}")
-    python = environment / "bin/python"
-    assert run(sys.executable, "-m", "venv", "--without-pip", environment, cwd=source).returncode == 0
-    pip("wheel", *OFFLINE, "--no-build-isolation", "--wheel-dir", source / "dist", source, cwd=source)
-    built = (*wheels.glob("*.whl"), *source.glob("dist/*.whl"))
-    pip("--python", python, "install", *OFFLINE, *built, cwd=source)
-    (packages,) = environment.glob("lib/python*/site-packages")
-    (packages / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
-    return Site(python, source)
+    return build_wheels(tmp_path_factory.mktemp("wheels"))
 
 
 @pytest.fixture(scope="module")

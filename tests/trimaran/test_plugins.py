@@ -305,7 +305,8 @@ def test_a_wrong_plugin_is_one_line(site, name, problem):
 def test_the_page_shows_the_example():
     """docs/extending.md has an exact copy of the files of the example."""
     page = (ROOT / "docs" / "extending.md").read_text()
-    for path in sorted(path for path in EXAMPLE.iterdir() if path.is_file()):
+    pairs = EXAMPLE.parent / "pairs" / "trimaran_pairs.py"
+    for path in (*sorted(path for path in EXAMPLE.iterdir() if path.is_file()), pairs):
         language = {".py": "python", ".toml": "toml", ".yaml": "yaml"}[path.suffix]
         assert f"```{language}\n{path.read_text()}```\n" in page, path.name
 

@@ -2,20 +2,24 @@
 
 import ast
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from click.testing import CliRunner
+from support.extending import metrics
 from support.plugin_packages import register
 from support.worlds import small_world
 
 import trimaran.scheduler
 from runtime.kubernetes.objects import Container, Node, Pod, ResourceList
+from scoring import FilterPlugin, FilterVerdict, MetricsTable, NodeTable, Rows
 from trimaran.cli.main import main
 from trimaran.plugins import installed_plugins
-from trimaran.scheduler.framework.decisions import Bind, Waiting
+from trimaran.scheduler.framework.decisions import Bind, Unschedulable, Waiting
+from trimaran.scheduler.framework.extension_points import SchedulerHandle, SchedulerPlugin
 from trimaran.scheduler.profiles.configuration import read_setup
 from trimaran.simulator.policies.standalone import standalone_policy
 from trimaran.simulator.replay import Replay
@@ -163,6 +167,47 @@ def test_a_pure_filter_filters(site):
     trace = small_world(2, [("Deployment", 0.5)] * 3)
     everywhere = Replay(trace, standalone_policy("mine", document({}, "OnlyFilter", multiPoint=["OnlyFilter"]))).run()
     assert not everywhere.unplaced
+
+
+class CoolNodes(FilterPlugin, SchedulerPlugin):
+    """Filter that refuses nodes that are measured hot."""
+
+    name = "CoolNodes"
+    reads_metrics = True
+
+    def attach(self, handle: SchedulerHandle) -> None:
+        self.handle = handle
+
+    def filter(self, pod: Pod, nodes: NodeTable, rows: Rows = slice(None)) -> FilterVerdict:
+        cpu = self.handle.metrics(nodes).of("CPU")
+        return FilterVerdict(~(cpu.valid & (cpu.average > 70))[rows], "hot")
+
+
+@pytest.mark.parametrize("reads", [True, False])
+def test_new_metrics_requeue_the_pods_that_a_filter_refused_by_them(monkeypatch, reads):
+    """A filter gets the newest metrics, of new nodes, too; only one that asks for them has its pods tried again."""
+    monkeypatch.setattr(CoolNodes, "reads_metrics", reads)
+    setup = read_setup(document({}, "NodeName", filter=["NodeName"]))
+    setup = replace(setup, profiles=tuple(replace(each, filters=(CoolNodes(),)) for each in setup.profiles))
+    assert setup.profiles[0].reads_load == reads
+    scheduler, amounts = setup.scheduler(0), ResourceList({"cpu": 4000, "memory": 1 << 33, "pods": 10})
+
+    def publish(**loads: float) -> None:
+        scheduler.use_load(MetricsTable.align(metrics(loads), scheduler.state.table))
+
+    scheduler.put_node(Node("a", amounts, amounts), 0.0)
+    publish(a=90, b=10)
+    scheduler.put_pod(Pod("p", uid="p", scheduler_name="ours"), 0.0)
+    refused = scheduler.next(1.0)
+    assert isinstance(refused, Unschedulable)
+    assert refused.reasons == {"hot": 1}
+    assert scheduler.next(100.0) is None
+    publish(a=95, b=10)
+    assert isinstance(scheduler.next(200.0), Unschedulable) == reads
+    scheduler.put_node(Node("b", amounts, amounts), 200.0)
+    bound = scheduler.next(300.0)
+    assert isinstance(bound, Bind)
+    assert bound.node_name == "b"
 
 
 @pytest.mark.parametrize(

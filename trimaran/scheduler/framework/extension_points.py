@@ -18,8 +18,9 @@ from typing import Any, ClassVar, Final, Protocol, runtime_checkable
 
 from runtime.kubernetes.objects import Pod
 from runtime.kubernetes.paths import MERGE_PATCH
+from scoring.load.metrics_table import MetricsTable
 from scoring.plugins.base import Plugin
-from scoring.plugins.filtering import ClusterEvent, FilterVerdict
+from scoring.plugins.filtering import CLUSTER_CHANGES, ClusterEvent, FilterVerdict
 from scoring.table.node_table import NodeTable
 
 #: Time for the requests that delete victims; afterwards they may have failed, and the pod is tried again.
@@ -136,7 +137,7 @@ class SchedulerPlugin(Plugin):
         requeued_by: events after which a pod that this plugin refused is tried again.
     """
 
-    requeued_by: ClassVar[frozenset[ClusterEvent]] = frozenset(ClusterEvent)
+    requeued_by: ClassVar[frozenset[ClusterEvent]] = CLUSTER_CHANGES
 
     def attach(self, handle: "SchedulerHandle") -> None:
         """Take the handle of the scheduler that uses the plugin; called once before any other method."""
@@ -330,6 +331,8 @@ class SchedulerHandle:
         is_assumed: returns whether a pod, given by its uid, counts on a node and is not known to be bound.
         is_active: returns whether a pod, given by its uid, is due for an attempt.
         activate: tries pods, given by their uids, as soon as possible, without their backoff.
+        metrics: returns the metrics of the nodes of a table; without fresh ones no value in it is valid. A filter that
+            asks for them has ``reads_metrics``.
         now: time of the current cycle, seconds on the scheduler's clock.
     """
 
@@ -337,4 +340,5 @@ class SchedulerHandle:
     is_assumed: Callable[[str], bool]
     is_active: Callable[[str], bool]
     activate: Callable[[Iterable[str]], None]
+    metrics: Callable[[NodeTable], MetricsTable]
     now: float = 0.0

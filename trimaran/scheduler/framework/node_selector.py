@@ -36,6 +36,13 @@ class NodeSelector:
         self._load, self._load_rows = (metrics, levels), self._table.rows
         self._prepared.clear()
 
+    def metrics(self, nodes: NodeTable) -> MetricsTable:
+        """Return the metrics of the nodes of a table; without fresh ones no value in it is valid."""
+        if self._load is None:
+            return MetricsTable.empty(nodes)
+        load = self._load[0]
+        return (load.metrics if isinstance(load, Judgment) else load).follow(nodes)
+
     def feasible(self, profile: SchedulerProfile, pod: Pod) -> Feasibility:
         """Return the nodes that pass the profile's filters; a node where preemption made room is tried first, alone."""
         nodes = self._table

@@ -67,8 +67,9 @@ class SchedulerProfile:
 
     @property
     def reads_load(self) -> bool:
-        """True if a score plugin reads the measured load of nodes."""
-        return any(weighted.plugin.reads_metrics for weighted in self.scores.plugins)
+        """True if a score plugin or a filter reads the measured load of nodes."""
+        filters = any(each.reads_metrics for each in self.filters)
+        return filters or any(weighted.plugin.reads_metrics for weighted in self.scores.plugins)
 
     @cached_property
     def requeued_by(self) -> Mapping[str, frozenset[ClusterEvent]]:
@@ -76,7 +77,9 @@ class SchedulerProfile:
         plugins: Iterable[FilterPlugin | SchedulerPlugin] = (
             *self.filters, *self.pre_filters, *self.post_filters, *self.reserve, *self.permit, *self.pre_bind,
         )  # fmt: skip
-        return {plugin.name: plugin.requeued_by for plugin in plugins}
+        readers = {each.name for each in self.filters if each.reads_metrics}
+        published = frozenset({ClusterEvent.METRICS_PUBLISHED})
+        return {each.name: each.requeued_by | (published if each.name in readers else frozenset()) for each in plugins}
 
     @property
     def stateful(self) -> Iterable[SchedulerPlugin]:

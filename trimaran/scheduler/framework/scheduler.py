@@ -20,7 +20,7 @@ from scoring.arrays import Bools, Int64s
 from scoring.load.metrics_table import MetricsTable
 from scoring.load.use_levels import UseLevels
 from scoring.plugins.failures import blaming
-from scoring.plugins.filtering import ClusterEvent
+from scoring.plugins.filtering import CLUSTER_CHANGES, ClusterEvent
 from scoring.profiles.fallback import Judgment
 from scoring.table.placed_rules import SelectorSources
 from trimaran.cluster.state import ClusterState
@@ -101,7 +101,7 @@ class Scheduler:
         self.queue = SchedulingQueue(
             first.sort_key,
             lambda pod: self.profiles[pod.scheduler_name].gate(pod),
-            lambda name: requeued_by.get(name, frozenset(ClusterEvent)),
+            lambda name: requeued_by.get(name, CLUSTER_CHANGES),
             options,
             self.failures.record,
         )
@@ -119,6 +119,7 @@ class Scheduler:
             self.state.assumptions.__contains__,
             self.queue.is_active,
             lambda uids: self.queue.activate(uids, self._handle.now),
+            self._selector.metrics,
         )
         plugins = {id(plugin): plugin for each in self.profiles.values() for plugin in each.stateful}
         self._plugins = tuple(plugins.values())
@@ -246,13 +247,14 @@ class Scheduler:
             self._moved(self._others.drop(kind, document), now)
 
     def use_load(self, metrics: MetricsTable | Judgment, levels: UseLevels | None = None) -> None:
-        """Score by other metrics from now on.
+        """Score and filter by other metrics from now on; pods that a filter refused by the metrics are tried again.
 
         Args:
             metrics: metrics aligned to the table, or the judgment of a fallback policy.
             levels: expected use of pods; None for their requests.
         """
         self._selector.use_load(metrics, levels)
+        self.queue.move(ClusterEvent.METRICS_PUBLISHED, self._handle.now)
 
     def totals(self, pod: Pod, feasible: Bools) -> Int64s:
         """Return the score of each feasible node for a pod, shape (nodes,); 0 for the others."""

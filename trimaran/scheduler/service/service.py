@@ -21,8 +21,8 @@ def serve(settings: "SchedulerSettings", adapt: "Callable[[SchedulerSetup], Sche
 
     Args:
         settings: settings of ``trimaran scheduler``.
-        adapt: returns the configuration with plugins of your own. Called in the worker process, so that it may start
-            threads; see examples/scheduler.py.
+        adapt: returns the configuration with plugins of your own, as for a replay; see examples/scheduler.py. Called in
+            the worker process, so that it may start threads.
 
     Raises:
         ServerError: the address is in use, or is not an address of this machine.

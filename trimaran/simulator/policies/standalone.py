@@ -44,14 +44,14 @@ class StandalonePolicy:
         document: the parsed file, with one profile; see :func:`standalone_policy`.
         fallback: rule for nodes without metrics.
         objects: further objects of the cluster, as the API server shows them, such as ElasticQuotas.
-        adapt: returns the configuration with plugins of your own, which may read the metrics; None leaves it.
+        adapt: returns the configuration with plugins of your own, as for the live scheduler; None leaves it.
     """
 
     name: str
     document: Mapping[str, Any] = field(hash=False)
     fallback: FallbackPolicy = field(default_factory=FallbackPolicy)
     objects: Sequence[Mapping[str, Any]] = field(default=(), hash=False)
-    adapt: Callable[[SchedulerSetup, SimulatedWatcher], SchedulerSetup] | None = None
+    adapt: Callable[[SchedulerSetup], SchedulerSetup] | None = None
 
     move_policy: ClassVar[None] = None
 
@@ -60,7 +60,7 @@ class StandalonePolicy:
         seed = int(rng.spawn(1)[0].integers(2**63))  # so that preemption does not change the tie-breaks
         setup = read_setup(self.document, preempts_shared=True, seed=seed)
         if self.adapt is not None:
-            setup = self.adapt(setup, watcher)
+            setup = self.adapt(setup)
         placing = SchedulerPlacing(setup, self.fallback, cluster, watcher, rng)
         for document in self.objects:
             placing.scheduler.put_other(document["kind"], document, cluster.now)
@@ -110,7 +110,7 @@ class SchedulerPlacing(Placing, ClusterObserver):
         (profile,) = setup.profiles
         self._scheduler_name = profile.scheduler_name
         plugins = [weighted.plugin for weighted in profile.scores.plugins]
-        self._reads_metrics = any(plugin.reads_metrics for plugin in plugins)
+        self._reads_metrics = profile.reads_load
         learns = any(type(plugin).with_levels is not ScorePlugin.with_levels for plugin in plugins)
         self._history = UseHistory(cluster, watcher) if learns else None
         self._load: tuple[object, UseLevels | None] | None = None

@@ -23,7 +23,7 @@ from runtime.kubernetes.objects import Pod
 from scoring.arrays import Int64s
 from scoring.normalization import MAX_NODE_SCORE
 from scoring.plugins.base import EVERY_ROW, Rows, Terms, WithoutNodeTerms
-from scoring.plugins.filtering import ClusterEvent, FilterPlugin, FilterVerdict
+from scoring.plugins.filtering import CLUSTER_CHANGES, ClusterEvent, FilterPlugin, FilterVerdict
 from scoring.profiles.configuration.fields import FieldReader
 from scoring.table.node_table import NodeTable
 from trimaran.scheduler.framework.extension_points import PreFilterPlugin, Rejection
@@ -138,7 +138,7 @@ class NetworkOverhead(WithoutNodeTerms, FilterPlugin, PreFilterPlugin):
 
     name: ClassVar[str] = "NetworkOverhead"
     normalizes: ClassVar[bool] = True
-    requeued_by: ClassVar[frozenset[ClusterEvent]] = frozenset(ClusterEvent) - {ClusterEvent.VOLUME_CHANGED}
+    requeued_by: ClassVar[frozenset[ClusterEvent]] = CLUSTER_CHANGES - {ClusterEvent.VOLUME_CHANGED}
 
     def pre_filter(self, pod: Pod, nodes: NodeTable, now: float) -> Rejection | None:  # noqa: ARG002
         """Hold a pod whose AppGroup or NetworkTopology is missing."""
