@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar
 from urllib.parse import urlsplit
 
 import orjson
-from pydantic import AfterValidator, BaseModel, ConfigDict, SecretStr, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, model_validator
 
 from runtime import duration
 
@@ -14,6 +14,11 @@ from runtime import duration
 def comma_separated(value: Any) -> Any:
     """Split text at commas; return other values unchanged."""
     return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+
+
+Texts = Annotated[list[str], BeforeValidator(comma_separated)]
+ObjectName = Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?$")]
+"""Name of an object in Kubernetes."""
 
 
 def parsed_json(value: Any) -> Any:

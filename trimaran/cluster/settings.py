@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from pydantic import AfterValidator, Field
 
-from runtime.settings.fields import Section, http_address
+from runtime.settings.fields import ObjectName, Section, http_address
 from watcher.errors import SettingsError
 from watcher.settings import Settings
 
@@ -26,10 +26,8 @@ class ClusterSection(Section):
     kube_config: Path | None = Field(
         None, description="kubeconfig file; in a cluster the default is the pod's service account"
     )
-    lease_namespace: str = Field(
-        "trimaran",
-        pattern=r"^[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?$",
-        description="namespace of the Leases, and of the rebalancer's ConfigMap",
+    lease_namespace: ObjectName = Field(
+        "trimaran", description="namespace of the Leases, and of the rebalancer's ConfigMap"
     )
 
     def open_api(self) -> "KubernetesApi":

@@ -8,8 +8,7 @@ from trimaran.extender import STATUS
 from watcher.doctor.remote_service import (
     ServiceConnection,
     cluster_step,
-    examine_service,
-    examine_status,
+    examine_states,
     step,
     unknown_node_steps,
     unreadable_steps,
@@ -20,14 +19,8 @@ _step = partial(step, "extender")
 
 
 def examine_extender(connection: ServiceConnection) -> Iterator[Check]:
-    """Yield the steps in order; stop after a failed step that rules out the next.
-
-    Args:
-        connection: address and credentials.
-    """
-    return examine_service(
-        connection, "extender", "https://trimaran-extender:2021", examine_status("extender", STATUS, _steps)
-    )
+    """Yield the steps in order; stop after a failed step that rules out the next."""
+    return examine_states(connection, "extender", "https://trimaran-extender:2021", {STATUS: _steps})
 
 
 def _steps(status: Mapping[str, Any]) -> Iterator[Check]:

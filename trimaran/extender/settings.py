@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from runtime.settings.fields import Section, comma_separated, http_address
+from runtime.settings.fields import Section, Texts, http_address
 from runtime.settings.sections import ServerSettings
 from scoring import FallbackPolicy
 from scoring.kubernetes_version import known_version
@@ -35,7 +35,7 @@ class ExtenderSection(Section):
     rejected_keys: ClassVar[Mapping[str, str]] = {"outage": "renamed to extender.on_outage"}
 
     config: Path | None = Field(None, description="KubeSchedulerConfiguration file with the scoring plugins")
-    allow_plugins: Annotated[list[str], BeforeValidator(comma_separated)] = Field(
+    allow_plugins: Texts = Field(
         [],
         description="names of further plugins in that file, such as plugins of your own scheduler, comma-separated; "
         "other unknown names are refused",
@@ -84,7 +84,7 @@ class ExtenderSection(Section):
     filter_max_wait_seconds: float = Field(
         300, ge=0, le=86400, description="longest time that filter closed makes a pod wait; then the pod passes"
     )
-    filter_exempt_namespaces: Annotated[list[str], BeforeValidator(comma_separated)] = Field(
+    filter_exempt_namespaces: Texts = Field(
         ["kube-system"], description="namespaces whose pods are never filtered, comma-separated"
     )
     explain: Literal["review", "open"] = Field(

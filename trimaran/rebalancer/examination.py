@@ -4,11 +4,9 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
-from runtime.http.session import BoundedSession
 from watcher.doctor.remote_service import (
     ServiceConnection,
-    examine_service,
-    examine_status,
+    examine_states,
     lease_step,
     step,
     unknown_node_steps,
@@ -19,19 +17,9 @@ _step = partial(step, "rebalancer")
 
 
 def examine_rebalancer(connection: ServiceConnection) -> Iterator[Check]:
-    """Yield the steps in order; stop after a failed step that rules out the next.
-
-    Args:
-        connection: address and credentials.
-    """
-    state = examine_status("rebalancer", "/status", _steps)
-    rights = examine_status("rebalancer", "/rights", _right_steps)
-
-    def examine(session: BoundedSession, base: str) -> Iterator[Check]:
-        yield from state(session, base)
-        yield from rights(session, base)
-
-    return examine_service(connection, "rebalancer", "http://trimaran-rebalancer:2024", examine)
+    """Yield the steps in order; stop after a failed step that rules out the next."""
+    states = {"/status": _steps, "/rights": _right_steps}
+    return examine_states(connection, "rebalancer", "http://trimaran-rebalancer:2024", states)
 
 
 def _steps(status: Mapping[str, Any]) -> Iterator[Check]:

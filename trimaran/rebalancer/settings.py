@@ -4,18 +4,16 @@ from dataclasses import replace
 from operator import attrgetter
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from runtime.errors import quoted
-from runtime.settings.fields import Section, comma_separated
+from runtime.settings.fields import ObjectName, Section, Texts
 from runtime.settings.sections import ServerSettings
 from trimaran.cluster.settings import ControllerSettings
 from trimaran.planning.move_triggers import Trigger
 from trimaran.rebalancer.rules import RULES, MoveRules
 
 DEFAULT_PORT = 2024
-_LABEL = r"^[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?$"
-Texts = Annotated[list[str], BeforeValidator(comma_separated)]
 
 
 def _triggers(names: list[str]) -> list[str]:
@@ -84,7 +82,7 @@ class RebalanceSection(Section):
         "brake.max_failures", "most of the last 20 moves that may have gained nothing; one more sets the brake",
         ge=0, le=20,
     )  # fmt: skip
-    lease_name: str = Field("trimaran-rebalancer", pattern=_LABEL, description="name of the Lease and of the ConfigMap")
+    lease_name: ObjectName = Field("trimaran-rebalancer", description="name of the Lease and of the ConfigMap")
 
     @model_validator(mode="after")
     def _settings_go_together(self) -> Self:

@@ -5,14 +5,13 @@ from typing import Annotated, ClassVar, Self
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from runtime.kubernetes.leader_election import LEASE_SECONDS
-from runtime.settings.fields import Section, comma_separated, duration_text
+from runtime.settings.fields import ObjectName, Section, comma_separated, duration_text
 from runtime.settings.sections import ServerSettings
 from trimaran.cluster.settings import ControllerSettings
 from trimaran.soft_taints.hysteresis import HotNodeRule
 from trimaran.soft_taints.writer import WRITE_SECONDS, WritePlan
 
 DEFAULT_PORT = 2023
-_LABEL = r"^[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?$"
 
 
 class NodesServerSettings(ServerSettings):
@@ -44,7 +43,7 @@ class NodesSection(Section):
         False, description="also annotate the higher load of each window as one whole number, per mille"
     )
     writes_per_minute: float = Field(60, ge=1, le=100_000, description="largest number of node patches per minute")
-    lease_name: str = Field("trimaran-nodes", pattern=_LABEL, description="name of the leader election Lease")
+    lease_name: ObjectName = Field("trimaran-nodes", description="name of the leader election Lease")
 
     # Fixed: watcher/settings/removed.py has the reasons.
     max_age_seconds: ClassVar[float] = 300.0

@@ -89,38 +89,38 @@ def examine_access(service: str, response: requests.Response) -> Iterator[Check]
         yield Check(f"{service}: access", ok=False, message=message, setting=option)
 
 
-def examine_status(
-    service: str, path: str, steps: Callable[[Mapping[str, Any]], Iterator[Check]]
-) -> Callable[[BoundedSession, str], Iterator[Check]]:
-    """Return a function for :func:`examine_service` that yields the steps about the state that a service reports.
+def examine_states(
+    connection: ServiceConnection,
+    service: str,
+    example: str,
+    states: Mapping[str, Callable[[Mapping[str, Any]], Iterator[Check]]],
+) -> Iterator[Check]:
+    """Yield the steps of the connection, as :func:`examine_service`, then those about the states of the service.
 
     Args:
+        connection: address and credentials.
         service: name of the service.
-        path: path of its state, a JSON object.
-        steps: yields the steps about a state; may raise what a JSON document of another form leads to.
+        example: an address, to show to the user.
+        states: for each path of a state, a JSON object, a function that yields its steps. It may raise what a JSON
+            document of another form leads to.
     """
 
     def examine(session: BoundedSession, base: str) -> Iterator[Check]:
-        response = session.get(base + path, timeout=REQUEST_SECONDS)
-        refusals = list(examine_access(service, response))
-        if refusals:
-            yield from refusals
-            return
-        message = ""
-        if not response.ok:
-            reason = describe(requests.HTTPError(response=response)).reason
-            message = f"{path} answers {reason}: another service, or an older {service}"
-        else:
-            try:
-                found = list(steps(response.json()))
-            except (ValueError, KeyError, TypeError, AttributeError):
-                message = f"the response of {path} is not {_article(service)} {service}'s"
-        if message:
-            yield Check(service, ok=False, message=message, setting=f"--{service}")
-            return
-        yield from found
+        for path, steps in states.items():
+            response = session.get(base + path, timeout=REQUEST_SECONDS)
+            found = list(examine_access(service, response))
+            message = ""
+            if not found and not response.ok:
+                reason = describe(requests.HTTPError(response=response)).reason
+                message = f"{path} answers {reason}: another service, or an older {service}"
+            elif not found:
+                try:
+                    found = list(steps(response.json()))
+                except (ValueError, KeyError, TypeError, AttributeError):
+                    message = f"the response of {path} is not {_article(service)} {service}'s"
+            yield from [Check(service, ok=False, message=message, setting=f"--{service}")] if message else found
 
-    return examine
+    return examine_service(connection, service, example, examine)
 
 
 def step(service: str, name: str, problem: object, message: str, setting: str = "") -> Check:

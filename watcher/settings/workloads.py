@@ -1,10 +1,10 @@
 """Settings of workloads: the use of every container, and the names of workloads."""
 
-from typing import Annotated, ClassVar, Literal
+from typing import ClassVar, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 
-from runtime.settings.fields import Section, comma_separated
+from runtime.settings.fields import Section, Texts
 
 RuleName = Literal["vpa", "krr"]
 
@@ -15,7 +15,7 @@ class WorkloadSettings(Section):
     enabled: bool = Field(
         True, description="measure the use of every container; off where the provider or the access does not suffice"
     )
-    owner_labels: Annotated[list[str], BeforeValidator(comma_separated)] = Field(
+    owner_labels: Texts = Field(
         [],
         description="labels of pods that name their workload, the most important first, such as "
         "serving.knative.dev/service; other pods are named by their controllers",

@@ -9,8 +9,7 @@ from trimaran.scheduler import STATUS
 from watcher.doctor.remote_service import (
     ServiceConnection,
     cluster_step,
-    examine_service,
-    examine_status,
+    examine_states,
     lease_step,
     step,
     unknown_node_steps,
@@ -22,14 +21,8 @@ _step = partial(step, "scheduler")
 
 
 def examine_scheduler(connection: ServiceConnection) -> Iterator[Check]:
-    """Yield the steps in order; stop after a failed step that rules out the next.
-
-    Args:
-        connection: address and credentials.
-    """
-    return examine_service(
-        connection, "scheduler", "http://trimaran-standalone:2025", examine_status("scheduler", STATUS, _steps)
-    )
+    """Yield the steps in order; stop after a failed step that rules out the next."""
+    return examine_states(connection, "scheduler", "http://trimaran-standalone:2025", {STATUS: _steps})
 
 
 def _steps(status: Mapping[str, Any]) -> Iterator[Check]:

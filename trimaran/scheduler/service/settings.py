@@ -6,15 +6,13 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import BeforeValidator, Field
 
 from runtime.kubernetes.leader_election import LEASE_SECONDS
-from runtime.settings.fields import Section, comma_separated
+from runtime.settings.fields import ObjectName, Section, Texts
 from runtime.settings.sections import ServerSettings
 from scoring import FallbackPolicy
 from scoring.kubernetes_version import LATEST_VERSION, known_version
 from trimaran.cluster.settings import ControllerSettings
 
 DEFAULT_PORT = 2025
-_LABEL = r"^[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?$"
-Texts = Annotated[list[str], BeforeValidator(comma_separated)]
 
 
 class SchedulerServerSettings(ServerSettings):
@@ -54,7 +52,7 @@ class SchedulerSection(Section):
         description="write the status of ElasticQuotas of scheduling.x-k8s.io, as the controller of scheduler-plugins "
         "does",
     )
-    lease_name: str = Field("trimaran-standalone", pattern=_LABEL, description="name of the Lease")
+    lease_name: ObjectName = Field("trimaran-standalone", description="name of the Lease")
 
     # Fixed: watcher/settings/removed.py has the reasons.
     max_age_seconds: ClassVar[float] = 300.0
