@@ -11,10 +11,11 @@ each arriving when it got it. What is left there is due to the choice of nodes, 
 verdict is that of ``trimaran doctor --worth-it`` at the busiest of the moments, two hours apart, in the default's first
 replay.
 
-Prints CSV. FOLDER keeps the worlds and the finished replays, and the same command continues an interrupted one. After a
-change of the code use another folder.
+Prints CSV, or with ``--markdown`` the sums over the worlds of a kind and the measures that are worse. FOLDER keeps the
+worlds and the finished replays, and the same command continues an interrupted one. After a change of the code use
+another folder.
 
-    python research/no_harm.py FOLDER TRACE TRACE TRACE TRACE ... [--seeds 4] [--jobs 2]
+    python research/no_harm.py FOLDER TRACE TRACE TRACE TRACE ... [--seeds 4] [--jobs 2] [--markdown]
 """
 
 import argparse
@@ -48,7 +49,8 @@ MANIFEST = Path(__file__).parents[1] / "deploy/kubernetes/extender.yaml"
 SHIPPED, SAME_PODS = "as shipped", "as shipped, same pods"
 AUTOSCALED = "-autoscaled"
 WORLDS, FILLED, FILLS, AUTOSCALED_FILL = 8, 4, (70, 80, 85, 90, 95), 90
-FIRST_GENERATED, RECOMBINED_SEED, FILL_SEED = 301, 51, 52
+FIRST_GENERATED, RECOMBINED_SEED, FILL_SEED = 401, 51, 52
+GENERATED = {"nodes": 30, "minutes": 36 * 60, "warm_up_minutes": 8 * 60}
 _VERDICT_MINUTES = 120
 JUDGED = ("hot_minutes_80", "waited_pod_minutes", "memory_overrun_minutes")
 MEASURES = (*JUDGED, "hot_minutes_70", "hot_minutes_90", "unplaced_pods", "node_minutes", "cpu_used_percent")
@@ -117,7 +119,7 @@ def as_started(cluster: Cluster) -> Trace:
 def write_worlds(folder: Path, sources: list[Trace]) -> None:
     """Write the worlds that the folder does not have yet."""
     seeds = range(FIRST_GENERATED, FIRST_GENERATED + WORLDS)
-    generators = {f"generated-{seed}": Synthetic(seed).trace for seed in seeds}
+    generators = {f"generated-{seed}": Synthetic(seed, **GENERATED).trace for seed in seeds}
     for number in range(1, WORLDS + 1):
         name, rng = f"recombined-{number:02}", np.random.default_rng([RECOMBINED_SEED, number])
         generators[name] = lambda name=name, rng=rng: recombine(name, sources, rng)
@@ -219,6 +221,50 @@ def summary(rows: list[Row]) -> Row:
     return result | {f"{name}_deviation": round(deviation, 2) for name, deviation in deviations.items()}
 
 
+def kind(world: str) -> str:
+    """Return the kind of a world, such as "generated, 90, autoscaled"."""
+    source, _, *rest = world.split("-")
+    return ", ".join([source, *rest])
+
+
+def sums(rows: list[Row]) -> Iterator[str]:
+    """Yield a Markdown table with the sums over the worlds of each kind."""
+    kinds: dict[str, dict[str, list[Row]]] = defaultdict(lambda: defaultdict(list))
+    for row in rows:
+        kinds[kind(row["world"])][row["policy"]].append(row)
+    names = (*JUDGED, "node_minutes")
+    yield f"| kind | worlds | seeds | {' | '.join(f'{name}: default | as shipped' for name in names)} | worse in |"
+    yield "|---|" + "---:|" * (3 + 2 * len(names))
+    for name, policies_ in sorted(kinds.items()):
+        ours = policies_[SHIPPED]
+        cells = [
+            f"{sum(row[measure] for row in policies_[policy]):,.0f}"
+            for measure in names
+            for policy in (DEFAULT, SHIPPED)
+        ]
+        worse, seeds = sum(bool(row["worse"]) for row in ours), min(row["seeds"] for row in ours)
+        yield f"| {name} | {len(ours)} | {seeds} | {' | '.join(cells)} | {worse} |"
+
+
+def harms(rows: list[Row]) -> Iterator[str]:
+    """Yield a Markdown table with each measure of a world that is worse, its deviation, and what the verdict was."""
+    yield "| world | measure | default | as shipped | same pods | CPU use, % | waited | verdict |"
+    yield "|---|---|---:|---:|---:|---|---|---|"
+    worlds: dict[str, dict[str, Row]] = defaultdict(dict)
+    for row in rows:
+        worlds[row["world"]][row["policy"]] = row
+    for world, policies_ in worlds.items():
+        default, ours, same = (policies_.get(name, {}) for name in (DEFAULT, SHIPPED, SAME_PODS))
+        for name in ours["worse"].split():
+            both = [f"{row[name]:,.0f} ± {row[f'{name}_deviation']:,.0f}" for row in (default, ours)]
+            cells = [*both, f"{same[name]:,.0f}" if same else ""]
+            cells += [
+                f"{default[each]:,.{digits}f}, {ours[each]:,.{digits}f}"
+                for each, digits in (("cpu_used_percent", 1), ("waited_pod_minutes", 0))
+            ]
+            yield f"| {world} | {name} | {' | '.join(cells)} | {default['verdict']} |"
+
+
 def main() -> None:
     """Write the worlds, replay them, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -226,18 +272,26 @@ def main() -> None:
     parser.add_argument("traces", type=Path, nargs="+", metavar="TRACE", help="at least four, to recombine")
     parser.add_argument("--seeds", type=int, default=4)
     parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--markdown", action="store_true")
     arguments = parser.parse_args()
     write_worlds(arguments.folder, list(check([read_trace(each) for each in arguments.traces])))
     names = sorted(path.parent.name for path in arguments.folder.glob("*/usage.npz"))
     fills = [name for name in names if name.count("-") > 1]
     scaled = [f"{name}{AUTOSCALED}" for name in fills if name.endswith(f"-{AUTOSCALED_FILL}")]
     store = Store(arguments.folder, arguments.jobs)
-    for some in (fills, scaled, sorted({*names} - {*fills})):
-        store.replay(some, arguments.seeds)
+    # The first seed shows all worlds; then the fullest come first, where harm is likely.
+    store.replay([*fills, *scaled], 1)
+    for percent in sorted(FILLS, reverse=True):
+        store.replay([name for name in fills if name.endswith(f"-{percent}")], arguments.seeds)
+    store.replay([*scaled, *sorted({*names} - {*fills})], arguments.seeds)
     store.replay([row["world"] for row in table(store.rows) if row["worse"]], arguments.seeds, same_pods=True)
+    rows = list(table(row for row in store.rows if row["seed"] < arguments.seeds))
+    if arguments.markdown:
+        print("\n".join([*sums(rows), "", *harms(rows)]))
+        return
     lines = csv.DictWriter(sys.stdout, COLUMNS, lineterminator="\n")
     lines.writeheader()
-    lines.writerows(table(row for row in store.rows if row["seed"] < arguments.seeds))
+    lines.writerows(rows)
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from trimaran.traces.synthetic import Synthetic
 from trimaran.traces.trace import Trace, write_trace
 
 FOLDER = Path(__file__).parents[2] / "research"
+SIZE = {"nodes": 8, "minutes": 300, "warm_up_minutes": 60}
 
 
 @pytest.fixture
@@ -28,7 +29,7 @@ def script(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
 
 
 def small(seed: int) -> Trace:
-    return Synthetic(seed, nodes=8, minutes=300, warm_up_minutes=60).trace()
+    return Synthetic(seed, **SIZE).trace()
 
 
 @pytest.mark.parametrize("percent", [40, 95])
@@ -80,8 +81,7 @@ def test_a_run_continues(
     sources = [replace(small(seed), name=f"source-{seed}") for seed in range(1, 5)]
     for trace in sources:
         write_trace(trace, tmp_path / trace.name)
-    monkeypatch.setattr(script, "Synthetic", lambda seed: Synthetic(seed, nodes=8, minutes=300, warm_up_minutes=60))
-    for name, value in {"WORLDS": 1, "FILLED": 1, "FILLS": (70, 90)}.items():
+    for name, value in {"WORLDS": 1, "FILLED": 1, "FILLS": (70, 90), "GENERATED": SIZE}.items():
         monkeypatch.setattr(script, name, value)
     folder = tmp_path / "worlds"
     monkeypatch.setattr(
@@ -91,7 +91,7 @@ def test_a_run_continues(
     table = capsys.readouterr().out
     rows = list(csv.DictReader(table.splitlines()))
     names = {row["world"] for row in rows}
-    assert {"generated-301-70", "generated-301-90-autoscaled", "recombined-01", "recombined-01-90"} <= names
+    assert {"generated-401-70", "generated-401-90-autoscaled", "recombined-01", "recombined-01-90"} <= names
     assert {row["world"] for row in rows if row["policy"] == script.SAME_PODS} == {
         row["world"] for row in rows if row["policy"] == script.SHIPPED and row["worse"]
     }
@@ -102,3 +102,16 @@ def test_a_run_continues(
     script.main()
     assert capsys.readouterr().out == table
     assert sorted(store.read_text().splitlines(keepends=True)) == sorted(lines)
+
+
+def test_harms_and_sums_are_printed(script: ModuleType) -> None:
+    """The sums have a row for each kind of world, the harms one for each measure that is worse."""
+    values = dict.fromkeys(script.MEASURES, 1.0) | {"hot_minutes_80": 10.0}
+    default = {"world": "recombined-01-90", "policy": DEFAULT, "seed": 0, "verdict": "none", **values}
+    ours = default | {"policy": script.SHIPPED, "hot_minutes_80": 12.0}
+    same = default | {"policy": script.SAME_PODS, "hot_minutes_80": 9.0}
+    rows = list(script.table([default, ours, same]))
+    assert list(script.sums(rows))[2:] == ["| recombined, 90 | 1 | 1 | 10 | 12 | 1 | 1 | 1 | 1 | 1 | 1 | 1 |"]
+    assert list(script.harms(rows))[2:] == [
+        "| recombined-01-90 | hot_minutes_80 | 10 ± 0 | 12 ± 0 | 9 | 1.0, 1.0 | 1, 1 | none |"
+    ]
