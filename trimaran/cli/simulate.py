@@ -191,7 +191,10 @@ def overcommit(factors: tuple[float, ...], output: str, **shared: Any) -> None:
     type=click.FloatRange(0, 1),
     help="Share of the owners that replace all their pods once during the trace.",
 )
-def generate(folder: Path, seed: int, nodes: int, hours: int, warm_up_hours: int | None, rollouts: float) -> None:
+@option("--history-days", default=0, type=click.IntRange(0, 14), help="Days of use before the trace, for learning.")
+def generate(
+    folder: Path, seed: int, nodes: int, hours: int, warm_up_hours: int | None, rollouts: float, history_days: int
+) -> None:
     """Write the trace of a synthetic world with published statistics.
 
     \b
@@ -202,7 +205,7 @@ def generate(folder: Path, seed: int, nodes: int, hours: int, warm_up_hours: int
         warm_up_hours = min(hours // 5, 12)
     if warm_up_hours >= hours:
         raise click.UsageError(f"--warm-up-hours {warm_up_hours} must be less than --hours {hours}")
-    world = Synthetic(seed, nodes, 60 * hours, 60 * warm_up_hours, rollouts=rollouts)
+    world = Synthetic(seed, nodes, 60 * hours, 60 * warm_up_hours, rollouts=rollouts, history_days=history_days)
     write_or_fail(world.trace(), folder)
 
 

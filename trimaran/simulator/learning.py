@@ -1,4 +1,7 @@
-"""Feeding of the watcher's learner during a replay, with the rounds of :mod:`trimaran.simulator.use_rounds`."""
+"""Feeding of the watcher's learner during a replay, with the rounds of :mod:`trimaran.simulator.use_rounds`.
+
+Before minute 0 the learner gets the trace's history, day by day, as the watcher's backfill fills it at its first start.
+"""
 
 from math import isnan
 from typing import TYPE_CHECKING
@@ -7,6 +10,7 @@ import numpy as np
 
 from scoring.load.use_levels import UseLevels
 from trimaran.simulator.cluster import Cluster
+from trimaran.simulator.past_days import CONTAINER, fill_past_days
 from trimaran.simulator.simulated_watcher import SimulatedWatcher
 from trimaran.simulator.use_rounds import ROUND_MINUTES, PodRound, UseRounds
 from trimaran.simulator.windows import unix_seconds
@@ -21,7 +25,6 @@ if TYPE_CHECKING:
     from runtime.kubernetes.workloads import Workload
     from scoring.arrays import Float64s, Int64s
 
-_CONTAINER = "main"  # simulated pods have one container
 _RULE = RecommendationRule(min_days=10 / 1440)  # ten minutes: a replay is shorter than the week that is required live
 
 
@@ -41,9 +44,10 @@ class UseHistory:
         self.learner = WorkloadLearner()
         pods = zip(cluster.trace.owner_kinds, cluster.trace.owners, strict=True)
         workloads = [cluster.workload(kind, name) for kind, name in pods]
+        fill_past_days(self.learner, cluster.trace, cluster.workload)
         number = {workload: place for place, workload in enumerate(dict.fromkeys(workloads))}
         self._workloads: list[Workload] = list(number)
-        self._keys = [ContainerKey(workload, _CONTAINER) for workload in number]
+        self._keys = [ContainerKey(workload, CONTAINER) for workload in number]
         self._workload_of: Int64s = np.array([number[workload] for workload in workloads], np.int64)
         self._rounds = UseRounds(cluster)
         self._levels: UseLevels | None = None

@@ -1,8 +1,6 @@
 """Reading of traces. All files are validated, and all of their problems are found at once."""
 
 import os
-import zipfile
-import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -16,12 +14,12 @@ from runtime.errors import quoted
 from runtime.parsing import parse_json
 from trimaran.traces import checks
 from trimaran.traces.events import EVENTS, event_errors, read_events
+from trimaran.traces.history import MAX_LEVEL, read_history
 from trimaran.traces.problems import TraceError, TraceProblems
-from trimaran.traces.tables import Table, read_table
+from trimaran.traces.tables import Table, read_arrays, read_table
 from trimaran.traces.trace import (
     ARRAYS,
     LIMIT_COLUMNS,
-    MAX_LEVEL,
     MAX_MINUTES,
     MAX_OVERCOMMIT,
     MIN_OVERCOMMIT,
@@ -105,6 +103,7 @@ def examine_trace(folder: Path) -> tuple[Trace | None, TraceProblems]:
         warm_up_minutes=world.warm_up_minutes,
         minutes=minutes,
         events=events,
+        history=read_history(folder, problems),
     )
     problems.refuse(*event_errors(events, trace.amounts(), folder))
     checks.check_joins(folder, trace, problems)
@@ -226,7 +225,7 @@ def _read_use(path: Path, pods: Sequence[str] | None, problems: TraceProblems) -
         problems: where errors are reported.
     """
     try:
-        offsets, cpu, memory = _arrays(path, problems)
+        offsets, cpu, memory = read_arrays(path, ARRAYS, problems)
         return _use(path, offsets, {"cpu": cpu, "memory": memory}, pods, problems)
     except TraceError as error:
         problems.refuse(str(error))
@@ -280,22 +279,3 @@ def _owner(index: int, pods: Sequence[str] | None) -> str:
     if pods is None:
         return f"the pod in place {index + 1}"
     return f"pod {pods[index]}" if 0 <= index < len(pods) else "no pod"
-
-
-def _arrays(path: Path, problems: TraceProblems) -> list[NDArray[Any]]:
-    expected = f"{path}: must be an .npz archive written by numpy.savez, with the arrays {', '.join(ARRAYS)}"
-    try:
-        with path.open("rb") as file:
-            if not zipfile.is_zipfile(file):  # numpy would read it as a pickle
-                raise TraceError(expected)
-            file.seek(0)
-            with np.load(file, allow_pickle=False) as archive:
-                missing = [name for name in ARRAYS if name not in archive]
-                if missing:
-                    raise TraceError(f"{expected}: has no array {missing[0]}")
-                problems.check_names(path, "array", archive.files, ARRAYS)
-                return [archive[name] for name in ARRAYS]
-    except OSError as error:
-        raise TraceError(f"{path}: cannot be read: {error.strerror or error}") from None
-    except (ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        raise TraceError(f"{expected}: {error}") from None

@@ -12,6 +12,13 @@ Random variables and their sources:
 - Use over time: a daily cycle with an amplitude and a phase per owner, noise per owner and per pod with a correlation
   time of at most a quarter of an hour, and rare bursts (Tirmazi et al., EuroSys 2020).
 
+- Use on earlier days, with ``history_days``: the same daily cycle, other noise. A day's mean differs from the owner's
+  by 5 to 35 percent, by a trend of 2 percent a day, and at the weekend by up to -40 percent: daily means of Bitbrains'
+  VMs (Shen et al., CCGrid 2015) and PlanetLab's. The trace begins on a Wednesday, and is the same without a history.
+- Of the services 1 percent a day are new, as in Alibaba's DLRM trace of 2025 (0.8 percent), and so are those that
+  arrive after the first hours. 5 percent a day change (assumed): a new revision, whose use differs by 25 percent.
+  65 percent of the owners of jobs recur (Weng et al., NSDI 2022). Services that are gone would teach nothing.
+
 Finally the requests are scaled: mean CPU use becomes ``mean_use`` of capacity, and requests after overcommit become
 ``requested`` of allocatable. The pairing of pods and nodes and the time series are not real: report results as
 "synthetic".
@@ -22,13 +29,19 @@ from dataclasses import dataclass
 import numpy as np
 
 from scoring.arrays import Float64s, Int64s
-from trimaran.traces.trace import PodUse, Trace
+from trimaran.traces.history import STEPS_A_DAY, TraceHistory
+from trimaran.traces.trace import JOB, PodUse, Trace
 
 _GIB = 1024**3
 # Share of machines; CPU and memory relative to the largest machine.
 _SHAPES = ((0.535, 0.5, 0.5), (0.31, 0.5, 0.25), (0.08, 0.5, 0.75), (0.065, 1.0, 1.0), (0.01, 0.25, 0.25))
 _LARGEST = (64_000, 256 * _GIB)
 _DAY = 1440
+_FIRST_HOURS = 600  # minutes in which services arrive that ran before the trace began, as far as it shows
+_NEW, _CHANGED, _RECURRING = 0.01, 0.05, 0.65
+_WEEKEND_DAYS = (-3, -4, -10, -11)  # the trace begins on a Wednesday
+
+_Course = tuple[float, float, float]  # height and hour of the daily cycle, and size of the noise
 
 
 @dataclass(frozen=True)
@@ -46,6 +59,9 @@ class Synthetic:
         memory_level: mean memory use of services, as a share of the request.
         jobs_share: share of the CPU use that is due to jobs.
         rollouts: share of the services' owners that replace all their pods once, after the warm-up.
+        history_days: days before minute 0 whose use is known, at most 14.
+        alike_jobs: whether the jobs of an owner have its level of use; otherwise each job has a level of its own, so
+            that nothing can be learned from earlier ones.
     """
 
     seed: int = 0
@@ -58,6 +74,8 @@ class Synthetic:
     memory_level: float = 0.67
     jobs_share: float = 0.2
     rollouts: float = 0.0
+    history_days: int = 0
+    alike_jobs: bool = True
 
     def trace(self) -> Trace:
         """Generate the trace."""
@@ -71,6 +89,8 @@ class _Generator:
         self.pods: list[tuple[str, str, int, int, float, float]] = []  # kind, owner, arrival, end, requests
         self.cpu: list[Float64s] = []
         self.memory: list[Float64s] = []
+        self.past_rng = np.random.default_rng([world.seed, 20_110_502])  # so that a history changes nothing else
+        self.past: list[tuple[str, str, str, int, Float64s, Float64s]] = []  # columns of a history
 
     def trace(self) -> Trace:
         world, rng = self.world, self.rng
@@ -93,7 +113,7 @@ class _Generator:
             memory = cpu / 1000 * float(rng.choice([1, 2, 4, 8], p=[0.2, 0.35, 0.3, 0.15])) * _GIB
             level = float(rng.beta(1.6, 1.6 * (1 / world.cpu_level - 1)))
             memory_level = float(rng.beta(6, 6 * (1 / world.memory_level - 1)))
-            shape = self._shape()
+            shape, course = self._shape()
             first = int(rng.exponential(150)) if rng.random() < 0.9 else int(rng.uniform(0, world.minutes))
             rolled = int(rng.uniform(world.warm_up_minutes, world.minutes)) if rng.random() < world.rollouts else 0
             for _ in range(replicas):
@@ -109,6 +129,8 @@ class _Generator:
                     self._add("Deployment", f"deployment-{number:03}", begin, stop, cpu, memory)
                     self._use(shape[begin:stop] * pod_level, memory_level)
                 used += cpu * pod_level * (end - arrival) / world.minutes
+            if first < _FIRST_HOURS:
+                self._past_days("Deployment", f"deployment-{number:03}", level, memory_level, course)
             number += 1
 
     def _jobs(self, use_milli: float) -> None:
@@ -128,21 +150,50 @@ class _Generator:
                     continue
                 noise = _correlated_noise(rng, end - arrival, 5)
                 self._add("Job", f"job-{number:03}", arrival, end, cpu, memory)
-                self._use(np.maximum(level * (1 + 0.25 * noise), 0.02), memory_level)
-                used += cpu * level * (end - arrival) / world.minutes
+                own_level = level if world.alike_jobs else float(rng.beta(3, 2))
+                self._use(np.maximum(own_level * (1 + 0.25 * noise), 0.02), memory_level)
+                used += cpu * own_level * (end - arrival) / world.minutes
+            if self.past_rng.random() < _RECURRING:
+                self._past_days(JOB, f"job-{number:03}", level, memory_level, None)
             number += 1
 
-    def _shape(self) -> Float64s:
-        """Return an owner's CPU use in each minute of the trace, divided by its mean, shape (minutes,)."""
+    def _past_days(self, kind: str, owner: str, level: float, memory_level: float, course: _Course | None) -> None:
+        """Add the use of an owner on the days before the trace, the newest first.
+
+        Args:
+            kind: kind of the owner.
+            owner: name of the owner.
+            level: mean CPU use as a share of the request, in the trace.
+            memory_level: memory use as a share of the request.
+            course: use of a service over time; None for jobs, which run half of the time.
+        """
+        world, rng = self.world, self.past_rng
+        days = world.history_days if course is None else min(world.history_days, int(rng.geometric(_NEW)) - 1)
+        deviation, trend, weekend = rng.uniform(0.05, 0.35), rng.normal(0, 0.02), rng.uniform(0.6, 1)
+        height, hour, noise = course or (0.0, 0.0, 0.25)
+        revision, changed = 0, 1.0
+        for day in range(-1, -days - 1, -1):
+            if course is not None and rng.random() < _CHANGED:
+                revision, changed = revision - 1, changed * rng.lognormal(0, 0.25)
+            mean = changed * (level if course is not None or world.alike_jobs else float(rng.beta(3, 2)))
+            mean *= rng.lognormal(0, deviation) * np.exp(trend * day) * (weekend if day in _WEEKEND_DAYS else 1)
+            use = mean * _cycle(day + np.arange(STEPS_A_DAY) / STEPS_A_DAY, height, hour)
+            use *= np.exp(noise * _correlated_noise(rng, STEPS_A_DAY, 3))
+            if course is None:
+                use[rng.random(STEPS_A_DAY) < 0.5] = np.nan
+            memory = np.where(np.isnan(use), np.nan, memory_level * rng.lognormal(0, 0.02))
+            self.past.append((kind, owner, str(revision or ""), day, np.clip(use, 0, 4), np.clip(memory, 0, 1)))
+
+    def _shape(self) -> tuple[Float64s, _Course]:
+        """Return an owner's CPU use in each minute, divided by its mean, shape (minutes,), and its course."""
         minutes, rng = self.world.minutes, self.rng
         time = np.arange(minutes)
         height, hour = float(rng.beta(2, 3)), float(rng.normal(0, 2.5))
-        daily = np.cos(2 * np.pi * (time / _DAY - hour / 24))
-        shape = 1 + height * (0.8 * daily + 0.2 * np.cos(4 * np.pi * (time / _DAY - hour / 24)))
-        shape = shape * np.exp(float(rng.uniform(0.05, 0.25)) * _correlated_noise(rng, minutes, 15))
+        noise = float(rng.uniform(0.05, 0.25))
+        shape = _cycle(time / _DAY, height, hour) * np.exp(noise * _correlated_noise(rng, minutes, 15))
         for start in np.flatnonzero(rng.random(minutes) < 1 / 2000).tolist():
             shape[start : start + int(rng.exponential(30)) + 1] *= 1 + float(rng.exponential(0.6))
-        return np.asarray(shape / shape.mean(), np.float64)
+        return np.asarray(shape / shape.mean(), np.float64), (height, hour, noise)
 
     def _add(self, kind: str, owner: str, arrival: int, end: int, cpu: float, memory: float) -> None:
         self.pods.append((kind, owner, arrival, end, cpu, memory))
@@ -196,7 +247,19 @@ class _Generator:
             overcommit=(round(max(overcommit, 1.0), 3), memory_overcommit),
             warm_up_minutes=world.warm_up_minutes,
             minutes=world.minutes,
+            history=self._history() if self.past else None,
         )
+
+    def _history(self) -> TraceHistory:
+        kinds, owners, revisions, days, cpu, memory = map(list, zip(*self.past, strict=True))
+        values = (np.array(each, np.float16) for each in (cpu, memory))
+        return TraceHistory(tuple(kinds), tuple(owners), tuple(revisions), np.array(days), *values)
+
+
+def _cycle(days: Float64s, height: float, hour: float) -> Float64s:
+    """Return the daily cycle of use at some times, in days, around 1."""
+    angle = 2 * np.pi * (days - hour / 24)
+    return np.asarray(1 + height * (0.8 * np.cos(angle) + 0.2 * np.cos(2 * angle)))
 
 
 def _correlated_noise(rng: np.random.Generator, minutes: int, correlation_minutes: float) -> Float64s:

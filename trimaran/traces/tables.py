@@ -1,17 +1,20 @@
 """Reading and writing of CSV tables; problems name the file and the row."""
 
 import csv
+import zipfile
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from runtime.errors import quoted
 from runtime.kubernetes.objects import MAX_AMOUNT
 from scoring.arrays import Bools, Int64s
-from trimaran.traces.problems import TraceProblems, shortened
+from trimaran.traces.problems import TraceError, TraceProblems, shortened
 
 _MAX_SHOWN = 200  # characters of a header in an error message
 
@@ -161,3 +164,27 @@ def write_table(path: Path, header: Sequence[str], columns: Iterable[Iterable[An
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(header)
         writer.writerows(zip(*columns, strict=True))
+
+
+def read_arrays(path: Path, names: Sequence[str], problems: TraceProblems) -> list[NDArray[Any]]:
+    """Return the named arrays of an .npz archive.
+
+    Raises:
+        TraceError: the file cannot be read, is no such archive, or has not all of the arrays.
+    """
+    expected = f"{path}: must be an .npz archive written by numpy.savez, with the arrays {', '.join(names)}"
+    try:
+        with path.open("rb") as file:
+            if not zipfile.is_zipfile(file):  # numpy would read it as a pickle
+                raise TraceError(expected)
+            file.seek(0)
+            with np.load(file, allow_pickle=False) as archive:
+                missing = [name for name in names if name not in archive]
+                if missing:
+                    raise TraceError(f"{expected}: has no array {missing[0]}")
+                problems.check_names(path, "array", archive.files, names)
+                return [archive[name] for name in names]
+    except OSError as error:
+        raise TraceError(f"{path}: cannot be read: {error.strerror or error}") from None
+    except (ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        raise TraceError(f"{expected}: {error}") from None

@@ -8,6 +8,7 @@ On disk a trace is a folder:
                  memory_request_bytes, cpu_limit_milli, memory_limit_bytes (no limit if empty or without the column),
                  priority (0 if empty or without the column)
     events.csv   nodes that fail and join, see :mod:`trimaran.traces.events`; optional
+    history.csv, history.npz  use before minute 0, see :mod:`trimaran.traces.history`; optional
     usage.npz    offsets, shape (pods + 1,); cpu and memory: use as a share of the request, minute by minute from the
                  arrival on; pod i has the values from offsets[i] to offsets[i + 1]
 
@@ -25,6 +26,7 @@ from numpy.typing import NDArray
 
 from scoring.arrays import Float64s, Int64s
 from trimaran.traces.events import EVENTS, Amounts, NodeEvent, write_events
+from trimaran.traces.history import TraceHistory, write_history
 from trimaran.traces.tables import write_table
 
 WORLD, NODES, PODS, USAGE = "world.json", "nodes.csv", "pods.csv", "usage.npz"
@@ -39,7 +41,6 @@ NO_LIMIT = -1
 #: Kind of owner whose pods run to their end; pods of all other owners are services.
 JOB = "Job"
 MAX_MINUTES = 10_000_000
-MAX_LEVEL = 10_000.0
 MIN_OVERCOMMIT, MAX_OVERCOMMIT = 0.01, 1000.0
 ARRAYS = ("offsets", "cpu", "memory")
 
@@ -83,6 +84,7 @@ class Trace:
         minutes: length of the trace.
         events: nodes that fail and join, in the order of their minutes.
         priority: priorities of the pods; None if all are 0.
+        history: use of the pods' owners before minute 0; None if it is not known.
     """
 
     name: str
@@ -104,6 +106,7 @@ class Trace:
     minutes: int
     events: tuple[NodeEvent, ...] = ()
     priority: Int64s | None = None
+    history: TraceHistory | None = None
 
     def amounts(self) -> dict[str, Amounts]:
         """Return millicores and bytes of each node at the start of the trace."""
@@ -160,6 +163,8 @@ def write_trace(trace: Trace, folder: Path) -> None:
     )
     if trace.events:
         write_events(trace.events, folder / EVENTS)
+    if trace.history is not None:
+        write_history(trace.history, folder)
     use = trace.use
     np.savez_compressed(
         folder / USAGE, offsets=use.offsets, cpu=use.cpu.astype(np.float16), memory=use.memory.astype(np.float16)

@@ -15,9 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runtime.kubernetes.objects import MAX_AMOUNT
+from trimaran.traces.history import MAX_LEVEL
 from trimaran.traces.loaders.dataset import LARGEST_BYTES, LARGEST_MILLI, DatasetFormat, DatasetTask, Machine
 from trimaran.traces.loaders.rows import DatasetFiles, LoadError
-from trimaran.traces.trace import MAX_LEVEL, NO_LIMIT, PodUse, Trace
+from trimaran.traces.trace import NO_LIMIT, PodUse, Trace
 
 _REQUESTED = 0.88  # requests after overcommit, as a share of allocatable
 _OVERCOMMIT = 1.5  # of CPU, if machines are generated

@@ -8,9 +8,10 @@ from numpy.typing import NDArray
 
 from runtime.kubernetes.objects import CPU, MEMORY
 from scoring import Node
+from trimaran.traces.history import MAX_LEVEL
 from trimaran.traces.recording.lifetimes import Lifetime
 from trimaran.traces.recording.pods import PodSpec
-from trimaran.traces.trace import MAX_LEVEL, NO_LIMIT, PodUse, Trace
+from trimaran.traces.trace import NO_LIMIT, PodUse, Trace
 from watcher.usage.sources.pods import PodKey
 
 _MIN_REQUESTS = (1, 1024**2)  # of pods without requests, since use is stored as a share of the request
