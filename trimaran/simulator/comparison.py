@@ -29,6 +29,7 @@ from trimaran.simulator.policies.standalone import standalone_policy
 from trimaran.simulator.replay import Replay, ReplayOptions
 from trimaran.simulator.saving import nodes_saved
 from trimaran.traces.events import EVENTS
+from trimaran.traces.history import HISTORY, HISTORY_USE
 from trimaran.traces.reading import read_trace
 from trimaran.traces.trace import NODES, PODS, USAGE, WORLD, world_name
 
@@ -251,7 +252,7 @@ class ResultStore:
         folder = task.folder
         if folder not in self._digests:
             digest = sha256()
-            for name in (WORLD, NODES, PODS, USAGE, EVENTS):
+            for name in (WORLD, NODES, PODS, USAGE, EVENTS, HISTORY, HISTORY_USE):
                 if (folder / name).exists():
                     digest.update((folder / name).read_bytes())
             self._digests[folder] = digest.hexdigest()

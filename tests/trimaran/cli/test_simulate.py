@@ -264,6 +264,11 @@ def test_a_stored_result_depends_on_trace_options_and_version(worlds: list[Path]
     assert ResultStore(tmp_path / "kept", "1").find(task) is not None
     assert ResultStore(tmp_path / "kept", "2").find(task) is None
     assert ResultStore(tmp_path / "kept", "1").find(ReplayTask(folder, "random", ReplayOptions(seed=1))) is None
+    write_trace(Synthetic(seed=1, nodes=4, minutes=60, warm_up_minutes=10, history_days=1).trace(), folder)
+    assert ResultStore(tmp_path / "kept", "1").find(task) is None  # the learner of a replay begins with the history
+    (folder / "history.csv").unlink()
+    (folder / "history.npz").unlink()
+    assert ResultStore(tmp_path / "kept", "1").find(task) is not None
     write_trace(Synthetic(seed=2, nodes=4, minutes=60, warm_up_minutes=10).trace(), folder)
     assert ResultStore(tmp_path / "kept", "1").find(task) is None
 
