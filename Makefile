@@ -11,7 +11,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # It is written at the first import: most of what pip would compile is never imported.
 export PIP_COMPILE := 0
 
-.PHONY: help run test test-research test-hidden coverage test-all test-newest test-lowest programs e2e lint docs bench soak audit osv image sbom dist release-check push-chart version lock clean
+.PHONY: help run test test-research test-hidden coverage test-all test-newest test-lowest programs e2e e2e-nodes lint docs bench soak audit osv image sbom dist release-check push-chart version lock clean
 
 help:  ## list these commands
 	@sed -n 's/^\([a-z0-9-]*\):.*  ## \(.*\)/make \1	\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -20,7 +20,7 @@ run: $(VENV)/.run  ## watch this machine and serve it on http://127.0.0.1:2020/w
 	$(BIN)/trimaran watch
 
 # In CI all tests; elsewhere the fast tests only. ONLY selects tests, REPEAT repeats them, BUSY runs busy loops beside.
-FAST = -m "not slow and not e2e"
+FAST = -m "not slow and not e2e and not nodes"
 PYTEST = -m pytest -n $(WORKERS) --dist worksteal
 REPEAT ?= 1
 BUSY ?= 0
@@ -62,6 +62,14 @@ programs: $(VENV)/.dev  ## build a Kubernetes control plane (needs Go; takes min
 
 e2e: programs  ## build a Kubernetes control plane if needed, and test against it; ALL=1 tests two versions
 	$(BIN)/python -m pytest -n $(E2E_WORKERS) --dist loadscope --no-loadscope-reorder -m "e2e$(if $(ALL),, and not oldest)"
+
+# As root only: nodes need control groups and namespaces. ALL=1 takes half an hour.
+NODE_PROGRAMS = etcd kube-apiserver kube-controller-manager kube-scheduler kubelet
+e2e-nodes: $(VENV)/.dev  ## test against real kubelets and containers on this machine (needs root, see tests/real_nodes/README.md); ALL=1 runs all of these tests
+	$(BIN)/python tests/support/programs.py install-nodes
+	$(BIN)/python tests/control_plane/builds.py $(NODE_PROGRAMS)
+	$(BIN)/python tests/real_nodes/images.py
+	$(BIN)/python tests/real_nodes/isolated.py $(BIN)/python -m pytest -m nodes --durations=8 tests/real_nodes$(if $(ALL),,/test_two_nodes.py)
 
 lint: $(VENV)/.dev  ## check formatting, types, imports between the parts, and language
 	$(BIN)/ruff check .

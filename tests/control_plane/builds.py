@@ -91,6 +91,7 @@ PROGRAMS: Mapping[str, Program] = {
     "kube-controller-manager": Program(
         MODULES / "kube-controller-manager", _KUBERNETES, "/cmd/kube-controller-manager", 90
     ),
+    "kubelet": Program(MODULES / "kubelet", _KUBERNETES, "/cmd/kubelet", 150),
     "kube-scheduler": Program(MODULES / "kubernetes", _KUBERNETES, "/cmd/kube-scheduler", 30),
     "kube-apiserver-oldest": Program(MODULES / "kubernetes-oldest", _KUBERNETES, "/cmd/kube-apiserver", 240),
     "kube-scheduler-oldest": Program(MODULES / "kubernetes-oldest", _KUBERNETES, "/cmd/kube-scheduler", 240),

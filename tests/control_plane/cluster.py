@@ -44,6 +44,7 @@ class ControlPlane:
     etcd: Process
     apiserver: Process
     etcd_url: str
+    _address = "127.0.0.1"
 
     def __init__(self, folder: Path, program: str = "kube-apiserver") -> None:
         self.folder, self._program = folder, program
@@ -131,6 +132,10 @@ class ControlPlane:
         except (requests.HTTPError, requests.Timeout):  # a busy machine
             return False
 
+    def _flags(self) -> list[str | Path]:
+        """Return the flags of kube-apiserver for authorization and admission."""
+        return ["--authorization-mode", "RBAC", "--disable-admission-plugins", _DISABLED_PLUGINS]
+
     def _start_etcd(self, port: int, peer_port: int) -> Process:
         self.etcd_url, peer = (f"http://127.0.0.1:{each}" for each in (port, peer_port))
         url = self.etcd_url
@@ -152,19 +157,19 @@ class ControlPlane:
         self._proxy_client = self._proxy.issue("front-proxy-client")
 
     def _start_apiserver(self, port: int) -> Process:
-        self.url = f"https://127.0.0.1:{port}"
+        self.url = f"https://{self._address}:{port}"
         self.api = self.client_for_token(self._tokens[ADMINISTRATOR])
         folder, key, proxy, proxy_client = self.folder, self._account_key, self._proxy, self._proxy_client
         command = [
             binary(self._program), "--etcd-servers", self.etcd_url,
-            "--bind-address", "127.0.0.1", "--advertise-address", "127.0.0.1",
+            "--bind-address", self._address, "--advertise-address", self._address,
             "--secure-port", str(port), "--cert-dir", folder,
             "--tls-cert-file", self.serving_certificate, "--tls-private-key-file", self.serving_certificate,
-            "--token-auth-file", folder / "tokens.csv", "--authorization-mode", "RBAC",
+            "--token-auth-file", folder / "tokens.csv", *self._flags(),
             "--client-ca-file", self.certificates.certificate,
             "--service-account-key-file", key, "--service-account-signing-key-file", key,
             "--service-account-issuer", "https://kubernetes.default.svc",
-            "--service-cluster-ip-range", "10.0.0.0/24", "--disable-admission-plugins", _DISABLED_PLUGINS,
+            "--service-cluster-ip-range", "10.0.0.0/24",
             "--endpoint-reconciler-type", "none",
             "--requestheader-client-ca-file", proxy.certificate, "--requestheader-allowed-names", "front-proxy-client",
             "--requestheader-username-headers", "X-Remote-User", "--requestheader-group-headers", "X-Remote-Group",

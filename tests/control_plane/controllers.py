@@ -1,6 +1,7 @@
 """A real kube-controller-manager: workloads, disruption budgets, and the binding of volumes that exist to claims."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Self
 
 import requests
@@ -23,12 +24,13 @@ class ControllerManager:
     Args:
         cluster: cluster with the workloads.
         controllers: names of the controllers.
+        flags: further flags.
     """
 
     process: Process
 
-    def __init__(self, cluster: ControlPlane, controllers: Sequence[str] = _CONTROLLERS) -> None:
-        self._cluster, self._controllers = cluster, controllers
+    def __init__(self, cluster: ControlPlane, controllers: Sequence[str] = _CONTROLLERS, *flags: str | Path) -> None:
+        self._cluster, self._controllers, self._flags = cluster, controllers, flags
 
     def __enter__(self) -> Self:
         self.process = start_on_free_ports(self._start)
@@ -44,6 +46,7 @@ class ControllerManager:
             "--leader-elect=false", "--kube-api-qps", "500", "--kube-api-burst", "1000",
             "--secure-port", str(port), "--bind-address", "127.0.0.1",
             "--tls-cert-file", certificate, "--tls-private-key-file", certificate,
+            *self._flags,
         ]  # fmt: skip
         return Process(command, self._cluster.folder / "kube-controller-manager.log")
 

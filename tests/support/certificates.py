@@ -1,6 +1,7 @@
 """Certificate authorities and certificates for tests, created with openssl."""
 
 import subprocess
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -13,6 +14,7 @@ new_certs_dir = .
 rand_serial = yes
 policy = any
 [any]
+organizationName = optional
 commonName = supplied
 """
 
@@ -29,16 +31,22 @@ class Authority:
             "-addext", "keyUsage=critical,keyCertSign,cRLSign",  # required by Python 3.13
         )  # fmt: skip
 
-    def issue(self, name: str, seconds: float | None = None) -> Path:
+    def issue(
+        self, name: str, seconds: float | None = None, *, organization: str = "", addresses: Sequence[str] = ()
+    ) -> Path:
         """Issue a certificate for a name and 127.0.0.1; return the file that holds it and its key.
 
         Args:
             name: common name of the certificate and name of the file.
             seconds: validity from now on; None is two days.
+            organization: organization, which is the group of the user for Kubernetes.
+            addresses: further IP addresses.
         """
         file, key, request = self._folder / f"{name}.pem", self._folder / f"{name}-key.pem", f"{name}.csr"
-        self._openssl("req", *_EC, "-keyout", key.name, "-out", request, "-subj", f"/CN={name}")
-        (self._folder / "names.cnf").write_text("subjectAltName=IP:127.0.0.1,DNS:localhost\n")
+        subject = f"/O={organization}/CN={name}" if organization else f"/CN={name}"
+        self._openssl("req", *_EC, "-keyout", key.name, "-out", request, "-subj", subject)
+        others = "".join(f",IP:{address}" for address in addresses)
+        (self._folder / "names.cnf").write_text(f"subjectAltName=IP:127.0.0.1,DNS:localhost{others}\n")
         now = datetime.now(UTC)
         until = now + (timedelta(days=2) if seconds is None else timedelta(seconds=seconds))
         # openssl x509 accepts only whole days, openssl ca any end date.

@@ -1,6 +1,7 @@
 """Servers and tools of others that tests run: where they come from, their installation, and a run without them.
 
 python tests/support/programs.py install      # with CI=true; otherwise it does nothing
+python tests/support/programs.py install-nodes  # as root, what real nodes need
 python tests/support/programs.py hide COMMAND # run a command as on a machine that has none of these programs
 """
 
@@ -9,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
 if __name__ == "__main__":  # as pytest does
@@ -28,6 +30,15 @@ PACKAGES = {
     "nft": "nftables",
     "gcc": "gcc libc6-dev",
 }
+#: Debian packages of what real nodes need, see ``tests/real_nodes``.
+NODE_PACKAGES = {
+    "containerd": "containerd",
+    "ctr": "containerd",
+    "runc": "runc",
+    "/usr/lib/cni/bridge": "containernetworking-plugins",
+    "ip": "iproute2",
+    "openssl": "openssl",
+}
 #: Programs that are built from their Go modules, because Debian has none, or an old version.
 BUILT = ("prometheus-3", "victoria-metrics")
 _INSTALL = ("apt-get", "install", "-y", "--no-install-recommends")
@@ -37,7 +48,7 @@ def how_to_install(program: str) -> str:
     """Return one line with the command that installs a program; programs of one package have the same line."""
     if program in BUILT:
         return f"{BUILT[0]} is not installed: python tests/control_plane/builds.py {' '.join(BUILT)}"
-    packages = PACKAGES[program]
+    packages = {**NODE_PACKAGES, **PACKAGES}[program]
     return f"{packages.split()[0]} is not installed: {' '.join(_INSTALL)} {packages}"
 
 
@@ -49,7 +60,7 @@ def path_of(program: str) -> str | None:
 def install() -> None:
     """Install the programs that are missing: packages as root only."""
     if os.geteuid() == 0:
-        _install_packages()
+        install_packages(PACKAGES)
     try:
         for program in BUILT:
             builds.binary(program)
@@ -57,8 +68,9 @@ def install() -> None:
         raise SystemExit(str(failure)) from None
 
 
-def _install_packages() -> None:
-    missing = {PACKAGES[program] for program in PACKAGES if shutil.which(program) is None}
+def install_packages(of_programs: Mapping[str, str]) -> None:
+    """Install the Debian packages of those programs that are missing."""
+    missing = {packages for program, packages in of_programs.items() if shutil.which(program) is None}
     if not missing:
         return
     packages = sorted({package for line in missing for package in line.split()})
@@ -89,6 +101,9 @@ if __name__ == "__main__":
         case ["install"]:
             if os.environ.get("CI") == "true":
                 install()
+        case ["install-nodes"]:
+            if os.geteuid() == 0 and shutil.which("apt-get"):
+                install_packages(NODE_PACKAGES)
         case ["hide", *words] if words:
             sys.exit(hide(words))
         case _:

@@ -1,0 +1,81 @@
+"""Counters of control groups over time: what nodes and pods really used, in any interval."""
+
+import threading
+from typing import TYPE_CHECKING, Self
+
+import numpy as np
+from real_nodes.cluster import RealCluster
+
+if TYPE_CHECKING:
+    from real_nodes.cgroups import Counters
+
+_SECONDS = 0.5
+
+
+class Recorder:
+    """A thread that reads the counters of all nodes and pods twice a second. Use it as a context manager.
+
+    Args:
+        cluster: cluster with the nodes.
+    """
+
+    def __init__(self, cluster: RealCluster) -> None:
+        self._cluster = cluster
+        self._readings: dict[str, list[Counters]] = {}
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="recorder")
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end.set()
+        self._thread.join()
+
+    def cores(self, of: str, begin: float, end: float) -> float:
+        """Return the mean number of cores in use between two times.
+
+        Args:
+            of: name of a node, or UID of a pod.
+            begin: Unix seconds.
+            end: Unix seconds.
+        """
+        readings = self._readings[of]
+        times = [each.time for each in readings]
+        assert times[0] <= begin + _SECONDS, f"{of} is recorded since {times[0]}"
+        assert end <= times[-1] + _SECONDS, f"{of} is recorded until {times[-1]}"
+        first, last = np.interp([begin, end], times, [each.cpu for each in readings])
+        return float(last - first) / (end - begin)
+
+    def latest(self, of: str, seconds: float) -> float:
+        """Return the mean number of cores in use in the last seconds, or since it began; 0 if it was not seen."""
+        readings = self._readings.get(of, [])
+        first = next((each for each in readings if each.time >= readings[-1].time - seconds), None)
+        if first is None or first is readings[-1]:
+            return 0.0
+        return readings[-1].cores_since(first)
+
+    def memory(self, of: str, begin: float, end: float) -> float:
+        """Return the mean working set between two times, bytes; see :meth:`cores`."""
+        return float(np.mean([each.memory for each in self._readings[of] if begin <= each.time <= end]))
+
+    def throttled(self, of: str, begin: float, end: float) -> float:
+        """Return the share of periods in which the quota made it wait; see :meth:`cores`."""
+        within = [each for each in self._readings[of] if begin - _SECONDS <= each.time <= end + _SECONDS]
+        periods = within[-1].periods - within[0].periods
+        return (within[-1].throttled - within[0].throttled) / max(periods, 1)
+
+    def pods(self) -> list[str]:
+        """Return the UIDs of all pods that were seen."""
+        return [each for each in self._readings if each not in self._cluster.nodes]
+
+    def _run(self) -> None:
+        while not self._end.wait(_SECONDS):
+            for node in self._cluster.nodes.values():
+                for name, group in {node.name: "", **node.group.pods()}.items():
+                    try:
+                        counters = node.group.counters(group)
+                    except (OSError, KeyError, ValueError):  # the pod or the node ended in this moment
+                        continue
+                    self._readings.setdefault(name, []).append(counters)

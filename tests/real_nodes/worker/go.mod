@@ -1,0 +1,3 @@
+module trimaran.test/worker
+
+go 1.26.0
