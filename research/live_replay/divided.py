@@ -18,7 +18,7 @@ from journal import Journal
 
 from runtime import duration
 from runtime.settings import loading
-from watcher.settings.sections import Reaction
+from watcher.findings import Action
 
 SPEED_VARIABLE, JOURNAL_VARIABLE = "TRIMARAN_LIVE_REPLAY_SPEED", "TRIMARAN_LIVE_REPLAY_JOURNAL"
 #: Settings of the load, by section.
@@ -66,7 +66,7 @@ def _divided(settings: Any, speed: float) -> Any:
             if name == "watch":
                 values["windows"] = divided_windows(section.windows, speed)
             if name == "quality":
-                values |= dict.fromkeys(_FALSE_ALARMS, Reaction.REPORT)
+                values |= dict.fromkeys(_FALSE_ALARMS, Action.REPORTED)
             changes[name] = section.model_copy(update=values)
     return settings.model_copy(update=changes)
 

@@ -175,17 +175,16 @@ def test_frozen_source_is_one_finding() -> None:
 
 
 def test_spike_is_reported() -> None:
-    """An impossible jump of an average is reported, and only marked if the setting says so."""
-    for settings, action, left in (({}, "reported", 4), ({"spike_action": "drop"}, "dropped", 2)):
-        cluster = Cluster(**settings)
-        cluster.run()
-        data = cluster.nodes()
-        data["n0"] = scaled(data["n0"], 4.5)
-        cluster.judge(data)
-        assert cluster.seen() == [("spike", "n0", "cpu:percent", action)]
-        assert [len(metrics.data["n0"].metrics) for metrics in cluster.last.values()] == [left, left]
-        cluster.judge()
-        assert cluster.findings == []
+    """An impossible jump of an average is reported."""
+    cluster = Cluster()
+    cluster.run()
+    data = cluster.nodes()
+    data["n0"] = scaled(data["n0"], 4.5)
+    cluster.judge(data)
+    assert cluster.seen() == [("spike", "n0", "cpu:percent", "reported")]
+    assert [len(metrics.data["n0"].metrics) for metrics in cluster.last.values()] == [4, 4]
+    cluster.judge()
+    assert cluster.findings == []
 
 
 def test_one_node_in_ratios_is_reported() -> None:
@@ -232,21 +231,6 @@ def test_idle_cluster_is_not_in_ratios(rises: bool) -> None:
         cluster.judge(data)
         seen += [each for each in cluster.seen() if each[0] == "wrong_scale"]
     assert bool(seen) != rises
-
-
-def test_window_without_metrics_is_left_out() -> None:
-    """With the action drop, a finding about all nodes leaves no window."""
-    cluster = Cluster(wrong_scale_action="drop")
-    ratios = {name: scaled(node, 0.01, "memory:percent") for name, node in cluster.nodes().items()}
-    cluster.judge(ratios)
-    assert {each.type for each in cluster.last["15m"].data["n0"].metrics} == {"CPU"}
-    cluster.judge(
-        {
-            name: NodeMetrics(tuple(each for each in node.metrics if each.type == "Memory"))
-            for name, node in ratios.items()
-        }
-    )
-    assert cluster.last == {}
 
 
 def test_old_samples_are_stale_or_clock_skew() -> None:

@@ -8,10 +8,9 @@ import pytest
 from support.bench import START, Bench, one_node_result
 
 from watcher.findings import Finding, Kind
-from watcher.model import Metric, NodeMetrics, Window
+from watcher.model import Window
 from watcher.providers.base import Fetched
 from watcher.quality.anomalies import AnomalyDetector
-from watcher.settings import QualitySettings, Reaction
 
 WINDOWS = ("15m", "10m", "5m")
 
@@ -73,22 +72,6 @@ def test_samples_that_are_old_are_stale_in_all_windows(bench: Bench) -> None:
     ]
     for window in WINDOWS:
         assert bench.watcher.published(window).metrics.data["a"].metadata == {"suspect": "stale"}
-
-
-def test_a_wrong_scale_can_be_dropped() -> None:
-    """With wrong_scale_action=drop, a fetch of ratios fails, and the last good snapshot is served."""
-    bench = Bench(quality=QualitySettings().model_copy(update={"wrong_scale_action": Reaction.DROP}))
-    for scale, works in ((1.0, True), (0.01, False)):
-        nodes = {
-            f"n{number}": NodeMetrics((Metric("memory", "Memory", "AVG", "15m", scale * (20 + number)),))
-            for number in range(6)
-        }
-        bench.source.answers = {name: lambda window, nodes=nodes: Fetched(nodes) for name in WINDOWS}
-        assert bench.watcher.fetch_once() is works
-        bench.now += 60
-    assert bench.watcher.published().metrics.timestamp == START
-    assert "beyond suspicion" in bench.watcher.health().reasons[0]
-    bench.watcher.stop()
 
 
 def test_findings_survive_a_restart(tmp_path: Path) -> None:

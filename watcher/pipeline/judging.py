@@ -33,9 +33,9 @@ class Judge:
         self._sources = sources
 
     def judge(self, fetched: Round) -> Round:
-        """Return the round with the detector's findings, and with suspect metrics marked or dropped.
+        """Return the round with the detector's findings, and with suspect nodes marked.
 
-        A window without remaining nodes becomes a failure. If the detector fails, the round is returned unchanged.
+        If the detector fails, the round is returned unchanged.
         """
         if self._detector is None:
             self._detector = self._create_detector()
@@ -50,11 +50,7 @@ class Judge:
             # Metrics of a shape that no built-in provider returns. Publishing checks whether they can be served.
             _log.exception("the metrics cannot be judged and are served unchanged")
             return fetched
-        reason = f"{self._sources[0]} returned no node whose metrics are beyond suspicion (quality.*_action)"
-        lost = {name: reason for name in fetched.snapshots if name not in judged}
-        return replace(
-            fetched, snapshots={**fetched.snapshots, **judged}, findings=(*fetched.findings, *findings)
-        ).with_failures(lost)
+        return replace(fetched, snapshots={**fetched.snapshots, **judged}, findings=(*fetched.findings, *findings))
 
     def _recall(self, detector: "AnomalyDetector") -> None:
         """Show the detector the snapshots that the previous run stored: the newest that can be read in 2 seconds."""

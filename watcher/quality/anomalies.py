@@ -11,15 +11,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import numpy as np
 
 from runtime import duration
-from watcher.findings import Finding, Kind
+from watcher.findings import Action, Finding, Kind
 from watcher.model import AVERAGES, REQUIRED, NodeMetrics, WatcherMetrics
 from watcher.quality.corroboration import Corroboration
 from watcher.quality.history import Floats, group_by_series
 from watcher.quality.judged_window import judged_window
-from watcher.quality.reactions import ACTION_OF, apply_actions, merge_common
+from watcher.quality.reactions import mark_suspects, merge_common
 from watcher.quality.source_anomalies import SourceAnomalyDetector
 from watcher.quality.staleness import Staleness
-from watcher.settings import QualitySettings, Reaction
+from watcher.settings import QualitySettings
 
 _SPAN_TAGS = ("step", "smoothing")  # tags with the time span that samples are averages over
 _MOST_SOURCES = 4  # sources with a history; more can only come from a faulty provider
@@ -84,7 +84,7 @@ class AnomalyDetector:
                 now, {node: time for node, time in newest.items() if node in nodes and math.isfinite(time)}
             )
         )
-        judged = apply_actions(snapshots, [*self._history_findings, *ages])
+        judged = mark_suspects(snapshots, [*self._history_findings, *ages])
         findings += merge_common(ages, len(nodes))
         if snapshot is not None:
             findings += merge_common(self._history_findings, len(snapshot.data))
@@ -121,7 +121,7 @@ class AnomalyDetector:
                     result = corroboration.judge(snapshot.timestamp, names, values, their_values)
                     # If more than half of the nodes disagree, the second source is as likely to be wrong.
                     most_disagree = 2 * result.found.sum() > len(names)
-                    action = ACTION_OF[Reaction.REPORT if most_disagree else self._settings.disagreement_action]
+                    action = Action.REPORTED if most_disagree else self._settings.disagreement_action
                     for row in np.flatnonzero(result.found):
                         message = (
                             f"{type_} is {values[row]:.1f}, but a second source suggests {result.expected[row]:.1f} "

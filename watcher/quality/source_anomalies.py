@@ -7,15 +7,15 @@ from collections.abc import Generator, Iterator, Mapping
 import numpy as np
 
 from runtime import duration
-from watcher.findings import Finding, Kind
+from watcher.findings import Action, Finding, Kind
 from watcher.model import AVERAGES, REQUIRED, MetricType, NodeMetrics, Operator, WatcherMetrics
 from watcher.quality import detectors
 from watcher.quality.cohort import Cohort
 from watcher.quality.duplicates import Duplicates
 from watcher.quality.flatline import Flatlines
 from watcher.quality.history import FetchHistory, Flags, Floats
-from watcher.quality.reactions import ACTION_OF, is_most
-from watcher.settings import QualitySettings, Reaction
+from watcher.quality.reactions import is_most
+from watcher.settings import QualitySettings
 
 _MIN_REPEATS = 20  # minimum number of new samples; values repeated less often may be counters in coarse steps
 _LONG = 3  # a value that is frozen for this multiple of the allowed time is marked, too
@@ -166,7 +166,7 @@ class SourceAnomalyDetector:
         for node in _names(history, flags):
             row = history.nodes[node]
             long = rest[row] >= _LONG * allowed[row]
-            action = ACTION_OF[settings.frozen_action if long else Reaction.REPORT]
+            action = settings.frozen_action if long else Action.REPORTED
             message = f"the value has been exactly {values[row]:g} for {rest[row] / 60:.0f} min"
             yield Finding(Kind.FROZEN, message, self._window, node, metric, action, int(since[row]))
         return flags
@@ -198,7 +198,7 @@ class SourceAnomalyDetector:
         # A common factor only shows against windows that do not overlap with this one.
         before = recent[:, ages > self._span + self._interval]
         factor = detectors.common_factor(values, before) if type_ in REQUIRED else math.nan
-        action = ACTION_OF[self._settings.wrong_scale_action]
+        action = self._settings.wrong_scale_action
         if ratios or is_most(int(fallen.sum()), int((~np.isnan(values)).sum())):
             message = "the values of all nodes look like ratios, not percents: is the query's scale right?"
             yield Finding(Kind.WRONG_SCALE, message, self._window, metric=metric, action=action)
@@ -215,7 +215,7 @@ class SourceAnomalyDetector:
     def _spikes(
         self, metric: str, operator: str, values: Floats, recent: Floats, ages: Floats, *, step: float, excluded: Flags
     ) -> Iterator[Finding]:
-        action = ACTION_OF[self._settings.spike_action]
+        action = self._settings.spike_action
         flags = detectors.spikes(values, recent, ages + step, self._span, self._settings.spike_factor)
         for node in _names(self.history, flags & ~excluded):
             value = values[self.history.nodes[node]]
@@ -224,7 +224,7 @@ class SourceAnomalyDetector:
 
     def _deficits(self, metric: str, values: Floats, *, excluded: Flags) -> Iterator[Finding]:
         """Yield findings about nodes whose load fell far below the prediction from their past and the other nodes."""
-        history, action = self.history, ACTION_OF[self._settings.anomaly_action]
+        history, action = self.history, self._settings.anomaly_action
         deficits = self._cohorts[metric].judge(history.now, list(history.nodes), values)
         for kind, flags in ((Kind.CHANGEPOINT, deficits.sudden & ~excluded), (Kind.DRIFT, deficits.slow & ~excluded)):
             for node in _names(history, flags & ~np.isnan(values)):
@@ -240,7 +240,7 @@ class SourceAnomalyDetector:
         self, metric: str, values: Floats, recent: Floats, columns: list[int], *, excluded: Flags
     ) -> Iterator[Finding]:
         """Yield findings about CPU loads that are exactly 0 or vary much less than before."""
-        history, action = self.history, ACTION_OF[self._settings.flatline_action]
+        history, action = self.history, self._settings.flatline_action
         flat = self._flatlines[metric].judge(
             history.now, list(history.nodes), values, recent, self._other_metrics_alive(columns)
         )
@@ -258,7 +258,7 @@ class SourceAnomalyDetector:
         deviation = history.series.get((metric, Operator.STD))
         values = history["value"][:, [column, column if deviation is None else deviation]]
         names = list(history.nodes)
-        action = ACTION_OF[self._settings.duplicate_node_action]
+        action = self._settings.duplicate_node_action
         for first, second, since in self._duplicates[metric].judge(history.now, names, np.nan_to_num(values)):
             for node, twin in ((first, second), (second, first)):
                 message = f"the values are exactly those of {names[twin]}: does one node report the other's metrics?"

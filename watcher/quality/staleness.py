@@ -4,7 +4,6 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 
 from watcher.findings import Finding, Kind
-from watcher.quality.reactions import ACTION_OF
 from watcher.settings import QualitySettings
 
 _PACE_FETCHES = 5  # number of fetches over which the pace of a source's clock is measured
@@ -42,5 +41,5 @@ class Staleness:
                     yield Finding(Kind.CLOCK_SKEW, message, node=node)
                 else:
                     message = f"the newest sample is {age:.0f} s old"
-                    action = ACTION_OF[settings.stale_action]
+                    action = settings.stale_action
                     yield Finding(Kind.STALE, message, node=node, action=action, since=max(0, int(time)))

@@ -5,7 +5,6 @@
 
 import os
 from collections.abc import Mapping
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal, Self
 
@@ -24,6 +23,7 @@ from runtime.settings.fields import (
     parsed_json,
 )
 from runtime.settings.sections import LogSettings, ServerSettings
+from watcher.findings import Action
 from watcher.model import Operator
 from watcher.settings.providers import (
     DatadogSettings,
@@ -213,14 +213,6 @@ def _distance_from_usual_window(window: str) -> tuple[bool, bool, int]:
     return seconds != _USUAL_SECONDS, seconds > _HOUR_SECONDS, abs(seconds - _HOUR_SECONDS)
 
 
-class Reaction(StrEnum):
-    """Action on metrics that a check finds suspect: only report them, mark the node, or drop them."""
-
-    REPORT = "report"
-    MARK = "mark"
-    DROP = "drop"
-
-
 class QualitySettings(Section):
     """Thresholds of the checks of metrics, and the action on each kind of suspect metrics."""
 
@@ -234,11 +226,11 @@ class QualitySettings(Section):
     )
 
     # Fixed: watcher/settings/removed.py has the reasons.
-    frozen_action: ClassVar[Reaction] = Reaction.MARK
-    duplicate_node_action: ClassVar[Reaction] = Reaction.MARK
-    flatline_action: ClassVar[Reaction] = Reaction.MARK
-    anomaly_action: ClassVar[Reaction] = Reaction.REPORT
-    spike_action: ClassVar[Reaction] = Reaction.REPORT
+    frozen_action: ClassVar[Action] = Action.MARKED
+    duplicate_node_action: ClassVar[Action] = Action.MARKED
+    flatline_action: ClassVar[Action] = Action.MARKED
+    anomaly_action: ClassVar[Action] = Action.REPORTED
+    spike_action: ClassVar[Action] = Action.REPORTED
     disagreement_percent: ClassVar[float] = 10.0
     smoothing_ratio: ClassVar[float] = 4.0
     spike_factor: ClassVar[float] = 1.5
@@ -248,9 +240,9 @@ class QualitySettings(Section):
     min_coverage: ClassVar[float] = 0.5
     missing_seconds: ClassVar[float] = 3600.0
     history_fetches: ClassVar[int] = 60
-    wrong_scale_action: ClassVar[Reaction] = Reaction.MARK
-    disagreement_action: ClassVar[Reaction] = Reaction.MARK
-    stale_action: ClassVar[Reaction] = Reaction.MARK
+    wrong_scale_action: ClassVar[Action] = Action.MARKED
+    disagreement_action: ClassVar[Action] = Action.MARKED
+    stale_action: ClassVar[Action] = Action.MARKED
 
 
 class WatcherServerSettings(ServerSettings):
