@@ -77,13 +77,8 @@ REASONS: Final[Mapping[Reason, str]] = {
     Refusal.HELD: "it is held back, to measure the gain of the other moves",
 }
 
-_ALWAYS: Final = (
-    PodBarrier.TERMINATING, PodBarrier.MIRROR, PodBarrier.DAEMON_SET, PodBarrier.BARE, PodBarrier.SYSTEM_CRITICAL,
-    PodBarrier.CONTROLLER, PodBarrier.GANG, PodBarrier.OPTED_OUT, PodBarrier.SLOW_EVICTION, PodBarrier.RESIZE,
-    PodBarrier.REQUIREMENT, PodBarrier.NOT_READY,
-)  # fmt: skip
 #: Barriers that an annotation of the pod lifts: its owner knows what a restart there costs, an administrator does not.
-_BY_OPT_IN: Final = (PodBarrier.JOB, PodBarrier.LOCAL_STORAGE, PodBarrier.VOLUME)
+_BY_OPT_IN: Final = frozenset({PodBarrier.JOB, PodBarrier.LOCAL_STORAGE, PodBarrier.VOLUME})
 
 
 class NodeRefusal(StrEnum):
@@ -143,12 +138,10 @@ def pod_refusal(member: Member, rules: PodRules, now: float) -> Reason | None:
         now: Unix time.
     """
     pod, facts = member
-    barrier: PodBarrier | None = next((each for each in _ALWAYS if each in facts.barriers), None)
+    holding = facts.barriers - _BY_OPT_IN if facts.opted_in else facts.barriers
+    barrier: PodBarrier | None = next((each for each in PodBarrier if each in holding), None)
     if barrier is not None:
         return barrier
-    opt_in_barrier = next((each for each in _BY_OPT_IN if each in facts.barriers), None)
-    if opt_in_barrier is not None and not facts.opted_in:
-        return opt_in_barrier
     if pod.namespace in rules.excluded_namespaces or (rules.namespaces and pod.namespace not in rules.namespaces):
         return Refusal.NAMESPACE
     if any(_has(pod.labels, label) for label in rules.excluded_labels):

@@ -49,20 +49,20 @@ _LOCAL_VOLUMES = frozenset({"emptyDir", "hostPath"})
 
 
 class PodBarrier(StrEnum):
-    """Reason in a pod itself why it never moves, or moves by opt-in only."""
+    """Reason in a pod itself why it never moves, or moves by opt-in only; the first that holds is shown."""
 
     TERMINATING = "terminating"
-    NOT_READY = "not_ready"
-    DAEMON_SET = "daemon_set"
     MIRROR = "mirror"
+    DAEMON_SET = "daemon_set"
     BARE = "bare"
-    CONTROLLER = "controller"
     SYSTEM_CRITICAL = "system_critical"
+    CONTROLLER = "controller"
     GANG = "gang"
-    RESIZE = "resize"
     OPTED_OUT = "opted_out"
     SLOW_EVICTION = "slow_eviction"
+    RESIZE = "resize"
     REQUIREMENT = "requirement"
+    NOT_READY = "not_ready"
     JOB = "job"
     LOCAL_STORAGE = "local_storage"
     VOLUME = "volume"

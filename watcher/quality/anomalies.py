@@ -68,8 +68,7 @@ class AnomalyDetector:
             second_source: metrics of a second source over :attr:`window`, by node name.
 
         Returns:
-            The snapshots by window with suspect nodes marked or their metrics dropped, depending on the settings; and
-            the findings. A window without remaining metrics is left out.
+            The snapshots by window with suspect nodes marked, and the findings.
         """
         findings = list(self._window_findings(snapshots))
         snapshot = snapshots.get(self.window)
