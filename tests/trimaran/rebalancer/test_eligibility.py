@@ -195,3 +195,9 @@ def test_a_taint_first_is_a_soft_one(effect: str, expected: NodeRefusal | None) 
 def test_each_reason_has_a_text() -> None:
     """Every reason has a text for people."""
     assert set(REASONS) == {*PodBarrier, *Refusal}
+
+
+def test_each_barrier_of_a_pod_is_tested() -> None:
+    """Every barrier stands in a row of this file, as one that no pod meets protects nothing."""
+    opted_in = {PodBarrier.JOB, PodBarrier.LOCAL_STORAGE, PodBarrier.VOLUME}
+    assert {barrier for barrier, _ in PODS} - {None} | opted_in == set(PodBarrier)
