@@ -81,7 +81,7 @@ def test_a_run_continues(
     sources = [replace(small(seed), name=f"source-{seed}") for seed in range(1, 5)]
     for trace in sources:
         write_trace(trace, tmp_path / trace.name)
-    for name, value in {"WORLDS": 1, "FILLED": 1, "FILLS": (70, 90), "GENERATED": SIZE}.items():
+    for name, value in {"WORLDS": 1, "FILLS": (70, 90), "GENERATED": SIZE}.items():
         monkeypatch.setattr(script, name, value)
     folder = tmp_path / "worlds"
     monkeypatch.setattr(
