@@ -292,9 +292,9 @@ class DashboardSettings(Section):
     token_file: Path | None = Field(
         None, description="file with the bearer token for the extender, the rebalancer and the scheduler"
     )
-    ca_file: Path | None = Field(None, description="PEM file with the certificate authorities to trust for these three")
+    ca_file: Path | None = Field(None, description="PEM file with authorities of extender, rebalancer and scheduler")
     client_certificate: Path | None = Field(
-        None, description="PEM file with the client certificate for these three and its private key"
+        None, description="PEM file with certificate and key for extender, rebalancer and scheduler"
     )
     alerts: Annotated[str, AfterValidator(http_address)] | None = Field(
         None,
