@@ -108,7 +108,7 @@ class LibraryClient:
         arguments.check_texts(host=node, type=type, operator=operator)
         history = self._watcher.history(node, type, operator, since=since, step=step)
         if node is not None and not history.nodes:
-            raise errors.UnknownNode(f"the embedded watcher has no such history of node {node[:80]!r}")
+            raise errors.UnknownNode(f"the embedded watcher has no such metric's history of node {node[:80]!r}")
         return history
 
     def workloads(self) -> "WorkloadTable":

@@ -341,7 +341,7 @@ def _refuse_infinite(columns: NodeColumns, names: Iterable[str]) -> None:
         for metric in columns[name].metrics if name in columns else ():
             if not isfinite(metric.value):
                 label = f"metric {metric.name} ({metric.type} {metric.operator})"
-                raise ValueError(f"node {name}: {label} is {metric.value}")
+                raise ValueError(f"node {name}: {label} must be finite, got {metric.value}")
 
 
 def _joined(first: NDArray[Number], second: NDArray[Number]) -> NDArray[Number]:

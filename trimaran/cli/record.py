@@ -172,7 +172,7 @@ def _read_usage(history: PrometheusHistory, rate_seconds: int, matchers: str) ->
                 series += len(span.series)
                 nameless += usage.add(resource, span)
                 if len(usage.keys) > _MAX_PODS:
-                    raise HistoryError(f"the Prometheus has more than {_MAX_PODS} pods; see --matchers and --last")
+                    raise HistoryError(f"the Prometheus has more than {_MAX_PODS} pods; narrow --matchers or --last")
                 bar.update(span.end - span.start)
             if not series:
                 hint = f"a scrape interval above {rate_seconds // 2} s needs a longer --rate; " if name == "CPU" else ""

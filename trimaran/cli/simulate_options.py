@@ -73,7 +73,7 @@ class _Folder(click.Path):
 def _jobs(_context: click.Context, _option: click.Parameter, value: int) -> int:
     """Refuse 0 processes. As in joblib, -1 stands for the number of processors, -2 for one less."""
     if value == 0:
-        raise click.BadParameter("0 is not a number of processes")
+        raise click.BadParameter("must not be 0; -1 starts one process per processor")
     return value
 
 

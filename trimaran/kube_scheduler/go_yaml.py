@@ -117,7 +117,7 @@ class _Reader:
             line = key_node.start_mark.line + 1
             key = self.value(key_node)
             if key_node.value == "<<" or not isinstance(key, str | int | None) or isinstance(key, bool):
-                raise Unclear(f"line {line}: the key is not a name")
+                raise Unclear(f"line {line}: the key is not a string or an integer")
             if key is None:
                 raise Refused(f"line {line}: a key must not be null")
             if str(key) in values:

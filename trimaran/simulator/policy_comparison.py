@@ -43,9 +43,9 @@ class PolicyComparison:
         return by_policy(self.measures)
 
     def gaps_closed(self) -> dict[str, dict[str, dict[str, Interval]]]:
-        """Return the gap closed from the default scheduler, in percent, by goal, policy and measure.
+        """Return the gap closed in percent, by goal, policy and measure: 0 is the default scheduler, 100 the goal.
 
-        The goals are the baselines ``clairvoyant`` and ``oracle``, as far as they were replayed.
+        The goals are those of the baselines ``clairvoyant`` and ``oracle`` that were replayed.
         """
         return gaps(self.measures)
 
@@ -155,7 +155,7 @@ def _check_numbers(seed: Any, seeds: Any, overcommit: Any, jobs: Any) -> None:
         if not isinstance(number, Integral) or number < least:
             raise ValueError(f"{name}: must be a whole number of at least {least}, got {quoted(number)}")
     if jobs == 0:
-        raise ValueError("jobs: 0 is not a number of processes; -1 is one for each processor")
+        raise ValueError("jobs: must not be 0; -1 starts one process per processor")
     if overcommit is not None:
         _check_overcommit(overcommit)
 

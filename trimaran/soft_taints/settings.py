@@ -66,7 +66,7 @@ class NodesSection(Section):
         if self.warm_percent >= self.hot_percent:
             raise ValueError(f"warm_percent {self.warm_percent:g} is not below hot_percent {self.hot_percent:g}")
         if self.warm_taint_key == self.taint_key:
-            raise ValueError(f"taint_key is {self.taint_key}, the key of the taint on warm nodes")
+            raise ValueError(f"taint_key must not be {self.taint_key}, the key of the taint on warm nodes")
         windows = tuple(dict.fromkeys(self.windows))
         # A term is two thirds of the Lease's duration: a write that begins at its end ends before another term begins.
         seconds = min(WRITE_SECONDS, self.lease_seconds / 3)

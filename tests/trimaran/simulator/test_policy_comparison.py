@@ -140,7 +140,7 @@ def test_the_report_has_all_parts(worlds, tmp_path):
         ("a", {"seed": "1"}, "seed: must be a whole number of at least 0, got '1'"),
         ("a", {"jobs": None}, "jobs: must be a whole number of at least -1, got None"),
         ("a", {"overcommit": ("2", 1)}, "overcommit: must be two numbers"),
-        ("a", {"jobs": 0}, "jobs: 0 is not a number of processes; -1 is one for each processor"),
+        ("a", {"jobs": 0}, "jobs: must not be 0; -1 starts one process per processor"),
         ("a", {"overcommit": (0, 1)}, "overcommit: must be two numbers from 0.01 to 1000, for CPU and memory, got"),
         ("a", {"overcommit": 2}, "overcommit: must be two numbers"),
         ("a", {"overcommit": (2,)}, "overcommit: must be two numbers"),
