@@ -7,13 +7,13 @@ class ClusterObserver:
     """Base class of observers, which ignores every change."""
 
     def joined(self, node: Node) -> None:
-        """Take note of a node that was added."""
+        """Record a node that was added."""
 
     def left(self, node_name: str) -> None:
-        """Take note of a node that was removed; its pods have ended before."""
+        """Record a node that was removed, after its pods have ended."""
 
     def placed(self, number: int, pod: Pod, node_name: str) -> None:
-        """Take note of a pod, given by its number in the trace, that was bound to a node."""
+        """Record that a pod, given by its number in the trace, was bound to a node."""
 
     def ended(self, number: int, pod: Pod) -> None:
-        """Take note of a bound pod that ended."""
+        """Record that a bound pod ended."""

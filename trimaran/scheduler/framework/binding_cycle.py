@@ -85,7 +85,7 @@ class BindingCycle:
         return None if placed is None else placed.decision
 
     def begin(self, entry: QueueEntry, decision: Bind, waits: Mapping[str, float], now: float) -> Decision:
-        """Take a pod for which a node was chosen; return what to do first.
+        """Accept a pod for which a node was chosen; return the first step of its binding.
 
         Args:
             entry: pod with its attempts.
@@ -119,7 +119,7 @@ class BindingCycle:
         return min((at for at in (self.waiting.next_at(), until) if at is not None), default=None)
 
     def update(self, pod: Pod) -> bool:
-        """Take a new version of a pod; return whether the pod is decided and not known to be bound."""
+        """Replace a pod by its new version; return whether the pod is decided and not known to be bound."""
         placed = self._placed.get(pod.uid)
         if placed is None:
             return False
@@ -157,13 +157,13 @@ class BindingCycle:
                 self._state.assume(pod, node_name, 0.0)
 
     def prepared(self, uid: str, now: float) -> None:
-        """Take note that the writes of a :class:`Prepare` were sent."""
+        """Record that the writes of a :class:`Prepare` were sent."""
         if uid in self._placed:
             self._preparing.add(uid)
             self._placed[uid].until = now + _PREPARE_SECONDS
 
     def bound(self, uid: str) -> bool:
-        """Take note that the API server accepted the Binding of a pod; return whether it was decided."""
+        """Record that the API server accepted the Binding of a pod; return whether it was decided."""
         placed = self._take(uid)
         if placed is None:
             return False
@@ -182,7 +182,7 @@ class BindingCycle:
         return "" if placed is None else placed.decision.node_name
 
     def not_bound(self, uid: str, now: float) -> None:
-        """Take note that the Binding of a pod, or a write before it, failed."""
+        """Record that the Binding of a pod, or a write before it, failed."""
         placed = self._take(uid)
         if placed is not None:
             self.give_up(placed.entry, placed.decision.node_name, now, ())

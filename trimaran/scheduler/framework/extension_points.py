@@ -140,7 +140,7 @@ class SchedulerPlugin(Plugin):
     requeued_by: ClassVar[frozenset[ClusterEvent]] = CLUSTER_CHANGES
 
     def attach(self, handle: "SchedulerHandle") -> None:
-        """Take the handle of the scheduler that uses the plugin; called once before any other method."""
+        """Receive the handle of the scheduler that uses the plugin; called once before any other method."""
 
     def pod_gone(self, uid: str) -> None:
         """Forget a pod, bound or pending, that was deleted or has finished; by default nothing."""
@@ -256,7 +256,7 @@ class PostBindPlugin(SchedulerPlugin, ABC):
 
     @abstractmethod
     def post_bind(self, pod: Pod, node_name: str) -> None:
-        """Take note of a bound pod."""
+        """Record a bound pod."""
 
 
 class WaitingPods:

@@ -102,7 +102,7 @@ class GroupCycle:
         placed, attempts = placed_pods(gang, self._state.assumptions.__contains__), []
         for number, each in enumerate(entries):
             if placed + len(entries) - number < gang.min_members:
-                break  # too few are left
+                break  # the remaining pods cannot complete the gang, so trying them would waste cycles
             attempts.append(self._try(each, profile, now))
             placed += attempts[-1].bind is not None
         if placed >= gang.min_members:

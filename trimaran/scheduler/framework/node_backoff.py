@@ -70,7 +70,7 @@ class RejectingNodes:
         return tuple(sorted(self._active))
 
     def reject(self, name: str, now: float, most: int) -> None:
-        """Take note that a kubelet rejected a pod; rejections of pods that were bound before the backoff do not count.
+        """Record that a kubelet rejected a pod; rejections of pods that were bound before the backoff do not count.
 
         Args:
             name: name of the node.

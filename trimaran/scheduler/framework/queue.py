@@ -92,7 +92,7 @@ class _Unschedulable:
     Attributes:
         groups: entries by uid, the earliest failure first, by the names of the plugins.
         refused_by: names of the plugins, by uid.
-        timed: entries that are also tried again at a time, by it.
+        timed: entries that are also tried again at a given time, by this time.
     """
 
     groups: dict[frozenset[str], dict[str, QueueEntry]] = field(default_factory=dict)

@@ -169,7 +169,7 @@ class Scheduler:
         self._binding.recheck()
 
     def reject_pod(self, node_name: str, now: float) -> None:
-        """Take note that the kubelet of a node rejected a pod: the node gets no pods for a while.
+        """Record that the kubelet of a node rejected a pod: the node gets no pods for a while.
 
         At most a tenth of the nodes are left out at once, but at least one: a Deployment whose pods every kubelet
         rejects, for example for a forbidden sysctl, must not stop all others.
@@ -178,7 +178,7 @@ class Scheduler:
         self._mark_node(node_name, now)
 
     def mark_unknown(self, node_name: str, now: float, *, is_unknown: bool) -> None:
-        """Take note of whether what the pods of a node request is not known; if so, the node gets no pods."""
+        """Record whether a node has pods whose requests are unknown; if so, the node gets no pods."""
         (self._unknown_nodes.add if is_unknown else self._unknown_nodes.discard)(node_name)
         self._mark_node(node_name, now)
 
@@ -293,16 +293,16 @@ class Scheduler:
     # Outcomes of decisions
 
     def prepared(self, uid: str, now: float) -> None:
-        """Take note that the writes of a :class:`Prepare` were sent."""
+        """Record that the writes of a :class:`Prepare` were sent."""
         self._binding.prepared(uid, now)
 
     def bound(self, uid: str) -> None:
-        """Take note that the API server accepted the Binding of a pod."""
+        """Record that the API server accepted the Binding of a pod."""
         if self._binding.bound(uid):
             self._nominations.forget(uid)
 
     def not_bound(self, uid: str, now: float) -> None:
-        """Take note that the Binding of a pod, or a write before it, failed; the pod is tried again after a backoff."""
+        """Record that the Binding of a pod, or a write before it, failed; the pod is tried again after a backoff."""
         self._binding.not_bound(uid, now)
 
     def _tell_gone(self, uid: str) -> None:

@@ -94,7 +94,7 @@ class NodeDiskSource(Protocol):
     """Disks of the cluster's nodes."""
 
     def node_disks(self, node_name: str) -> NodeDisks | None:
-        """Return the disks of a node; None if nothing is known of them."""
+        """Return the disks of a node; None if they are unknown."""
         ...
 
 

@@ -141,7 +141,7 @@ class ObjectCache:
         return found
 
     def node_disks(self, node_name: str) -> NodeDisks | None:
-        """Return the disks of a node; None if nothing is known of them."""
+        """Return the disks of a node; None if they are unknown."""
         if self._disks is None:
             self._disks = dict(self._objects["NodeDiskIOInfo"].values())
         return self._disks.get(node_name)
@@ -177,9 +177,9 @@ class ObjectCache:
 
     @property
     def selector_sources(self) -> SelectorSources:
-        """Namespaces, Services and owners of pods, by which rules of pods select other pods.
+        """Namespaces, Services and pod owners, which affinity and spread rules need to select pods.
 
-        The same object until one of them changes.
+        The same object is returned until one of these changes, so callers may compare by identity.
         """
         if self._sources is None:
             services: dict[str, list[Mapping[str, str]]] = defaultdict(list)
@@ -246,7 +246,7 @@ class ObjectCache:
         self._assumed[_place(changed)] = changed
 
     def forget(self, changed: Claim | Volume) -> None:
-        """Take back an assumed change, if it still counts."""
+        """Undo an assumed change, if it still counts."""
         if self._assumed.get(_place(changed)) == changed:
             del self._assumed[_place(changed)]
 

@@ -42,7 +42,7 @@ class DecisionExecutor:
     ) -> None:
         self._binder, self._statuses, self._events = binder, statuses, events
         self._event_queue, self._telemetry, self._names = event_queue, telemetry, frozenset(scheduler_names)
-        self._pending: dict[str, tuple[float, int]] = {}  # by uid: since when, and number of attempts
+        self._pending: dict[str, tuple[float, int]] = {}  # by uid: when the pod was first seen pending, attempts
         self._cycle_seconds: dict[str, float] = {}  # by uid, of pods that are being bound
         self._bound: OrderedDict[str, str] = OrderedDict()  # node names by uid of the pods that were bound last
 
@@ -73,7 +73,7 @@ class DecisionExecutor:
         return self._binder.waiting >= _MOST_WAITING
 
     def observe(self, uid: str, pod: Pod | None) -> None:
-        """Take note of a changed pod; None if it was deleted. For the scheduling thread."""
+        """Record a changed pod; None if it was deleted. For the scheduling thread."""
         if pod is None or pod.node_name:
             self._pending.pop(uid, None)
             if pod is None:
@@ -125,7 +125,7 @@ class DecisionExecutor:
         self._event_queue.post(lambda scheduler, now: scheduler.reject_pod(node_name, now))
 
     def report(self, outcome: BindOutcome) -> None:
-        """Take an outcome to the scheduling thread. Thread-safe."""
+        """Pass an outcome to the scheduling thread. Thread-safe."""
         self._event_queue.post(lambda scheduler, now: self._settle(scheduler, outcome, now))
 
     def _settle(self, scheduler: Scheduler, outcome: BindOutcome, now: float) -> None:

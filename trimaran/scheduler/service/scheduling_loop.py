@@ -31,7 +31,7 @@ class DecisionHandler(Protocol):
     """Receiver of decisions, which carries them out or only records them."""
 
     def handle(self, decision: Decision, seconds: float) -> None:
-        """Take a decision; ``seconds`` is the duration of the cycle. Must return at once."""
+        """Receive a decision; ``seconds`` is the duration of the cycle. Must return at once."""
         ...
 
     def is_busy(self) -> bool:

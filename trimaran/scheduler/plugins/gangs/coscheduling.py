@@ -104,7 +104,7 @@ class Coscheduling(QueueSortPlugin, PreFilterPlugin, PostFilterPlugin, ReservePl
         self._lowest = LowestPriorities()
 
     def attach(self, handle: SchedulerHandle) -> None:
-        """Take the handle of the scheduler."""
+        """Receive the handle of the scheduler."""
         self._handle = handle
 
     def sort_key(self, pod: Pod, queued_at: float) -> tuple[Any, ...]:
@@ -236,7 +236,7 @@ class Coscheduling(QueueSortPlugin, PreFilterPlugin, PostFilterPlugin, ReservePl
         return placed_pods(gang, self._known_handle().is_assumed)
 
     def _starve(self, gang: Gang) -> None:
-        """Note that a gang lacks room, so that incomplete gangs keep nodes for a limited time only."""
+        """Record that a gang lacks room, so that incomplete gangs keep nodes for a limited time only."""
         gang.lacks_room = True
         self._starved = {key: each for key, each in self._starved.items() if each.pods}
         self._starved[str(gang.ref)] = gang

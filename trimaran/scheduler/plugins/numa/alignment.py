@@ -64,7 +64,7 @@ def _fit(
 
 
 def _subtract(amounts: Amounts, zones: Zones, places: Int64s, where: Bools, *, guaranteed: bool) -> None:
-    """Take some amounts from one zone of each node.
+    """Subtract amounts from one zone of each node.
 
     Args:
         amounts: amounts to take.

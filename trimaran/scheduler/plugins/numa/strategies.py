@@ -129,7 +129,7 @@ def _holds(amounts: Amounts, zones: Zones, places: list[int]) -> Bools:
 
 
 def _take(amounts: Amounts, zones: Zones, chosen: Bools) -> None:
-    """Take some amounts from the chosen zones, from the first on."""
+    """Subtract amounts from the chosen zones, in their order."""
     for resource, amount in amounts.items():
         if resource not in zones.amounts:
             continue

@@ -127,7 +127,7 @@ class NodeZones:
         return self._zones
 
     def _changed_topologies(self, nodes: NodeTable) -> set[int]:
-        """Take the topologies that changed; return their rows, or all rows if more zones need room."""
+        """Apply the topologies that changed; return their rows, or all rows if more zones need room."""
         found = [self._objects.node_topology(name) for name in nodes.names]
         changed = {row for row, each in enumerate(found) if each is not self._topologies[row]}
         self._topologies = found
@@ -195,7 +195,7 @@ class NodeResourceTopologyMatch(WithoutNodeTerms, FilterPlugin, ReservePlugin, P
         return f"{self.arguments.strategy} in the NUMA nodes: {terms['score']}"
 
     def reserve(self, pod: Pod, node_name: str) -> None:
-        """Note that a pod is placed and not bound yet."""
+        """Record that a pod is placed and not bound yet."""
         if self.arguments.discards_reserved:
             self._reserved[pod.uid] = node_name
 

@@ -1,4 +1,4 @@
-"""Free amounts of all NUMA nodes of all nodes as arrays of shape (nodes, zones); a node has its zones by number."""
+"""Free amounts of all NUMA zones as arrays of shape (nodes, zones); the columns are the zones by number."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field

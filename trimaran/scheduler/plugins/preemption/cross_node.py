@@ -1,10 +1,10 @@
 """CrossNodePreemption: victims on several nodes, where rules about other nodes' pods keep a pod from every node.
 
 DefaultPreemption looks for victims on one node at a time. It cannot help a pod whose anti-affinity or topology spread
-is violated by pods on other nodes of the zone. Here, all pods that may be victims are taken away everywhere. On each
-node where the pod fits then, they come back, the most important first, half of the rest at a time, as long as the pod
-still fits. What does not come back are the victims; of all nodes, those that cost least are taken, as by
-DefaultPreemption. The search is bounded by the number of pods taken away, and by the number of sets of pods tried.
+is violated by pods on other nodes of the zone. This plugin removes all possible victims from a copy of all nodes. For
+each node where the pod then fits, it restores them, the most important first, half of the rest at a time, as long as
+the pod still fits. The pods that are not restored are the victims; the node with the cheapest ones is chosen, as by
+DefaultPreemption. The search is bounded by the number of pods removed, and by the number of sets of victims tried.
 Experimental. Source: kubernetes-sigs/scheduler-plugins v0.33.5, pkg/crossnodepreemption, which tries all subsets.
 """
 
@@ -37,8 +37,8 @@ class CrossNodeArgs:
     """Arguments of the plugin, which are ours.
 
     Attributes:
-        max_victims: number of pods that are taken away at most, the least important ones.
-        max_tried_sets: number of sets of pods after which the search ends.
+        max_victims: largest number of pods that the search removes, the least important ones.
+        max_tried_sets: number of sets of victims after which the search ends.
     """
 
     max_victims: int = 2000
@@ -122,7 +122,7 @@ class _Removable:
     """Pods that may be victims.
 
     Attributes:
-        placed: the pods with their rows, in the order in which they come back.
+        placed: the pods with their rows, in the order in which they are restored.
         violating: uids of those whose deletion violates a budget.
     """
 
@@ -131,14 +131,14 @@ class _Removable:
 
 
 class _Search:
-    """Search on one node after the other.
+    """Search for victims, for one node after the other.
 
     Args:
         filters: filter plugins, in order.
         pod: pending pod.
         nodes: node table; it is not changed.
         removable: pods that may be victims.
-        most: number of sets to try.
+        most: number of sets of victims to try.
     """
 
     def __init__(
@@ -152,7 +152,7 @@ class _Search:
 
     @property
     def is_over(self) -> bool:
-        """Return whether the number of sets is reached."""
+        """Return whether ``most`` sets of victims have been tried."""
         return self._left <= 0
 
     def on(self, row: int) -> Candidate | None:

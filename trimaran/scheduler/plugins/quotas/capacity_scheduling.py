@@ -116,7 +116,7 @@ class CapacityScheduling(PreFilterPlugin, DefaultPreemption):
         return self._use.has_any(nodes, borrowers)
 
     def search(self, pod: Pod, nodes: NodeTable, rows: Int64s) -> VictimSearch:
-        """Return the search for victims: those that the quotas allow, until the quotas have room, too."""
+        """Return the search for victims that the quotas allow. It ends when node and quotas have room for the pod."""
         claim, quotas = self._claim(pod, nodes), self._quotas()
         if claim is None:
             return self.search_among(
@@ -194,7 +194,7 @@ class _Claim:
         own: its requests, with those of nominated pods of its namespace that are at least as important.
         everywhere: the same, with those of nominated pods of other namespaces that do not borrow.
         quotas: all quotas by namespace.
-        guaranteed: the sum of all guarantees by resource. What no quota guarantees any of is not bounded by it.
+        guaranteed: the sum of all guarantees by resource. Resources without any guarantee are not bounded by it.
         resources: resources of which the pod must not use more than is guaranteed, or it borrows.
         borrows: whether its namespace uses more than its guarantee with the claim.
     """

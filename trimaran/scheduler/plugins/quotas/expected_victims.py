@@ -11,11 +11,11 @@ class ExpectedVictims:
     """Victims of pods for a short time after the choice, and as long as the pods are nominated to a node."""
 
     def __init__(self) -> None:
-        # By the uid of the pending pod: the uids of its victims, and since when.
+        # By the uid of the pending pod: the uids of its victims, and the time at which they were chosen.
         self._by_uid: dict[str, tuple[frozenset[str], float]] = {}
 
     def replace(self, pod: Pod, victims: Iterable[Pod], now: float) -> None:
-        """Take the victims of a pending pod in place of earlier ones."""
+        """Replace the expected victims of a pending pod."""
         self._by_uid[pod.uid] = frozenset(each.uid for each in victims), now
 
     def update(self, nodes: NodeTable, now: float) -> None:

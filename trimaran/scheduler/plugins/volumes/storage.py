@@ -52,5 +52,5 @@ class Storage(Protocol):
         ...
 
     def forget(self, changed: Claim | Volume) -> None:
-        """Take back an assumed change, if it still counts."""
+        """Undo an assumed change, if it still counts."""
         ...
