@@ -1,7 +1,7 @@
-"""The plugin by default, and plugins of other packages, which register them as entry points; see docs/extending.md.
+"""Default plugin, and plugins that other packages register as entry points; see docs/extending.md.
 
-A plugin of another package may implement every extension point. Who reads a KubeSchedulerConfiguration gets them here:
-the scheduler calls all of them, the others say by :func:`uncalled` what they do not call.
+A plugin of another package may implement any extension point. Readers of a KubeSchedulerConfiguration get the plugins
+here. Only the scheduler calls every extension point; the other programs report those they ignore, by :func:`uncalled`.
 """
 
 import inspect

@@ -52,8 +52,8 @@ def scheduler_file(path: Path, allow_with: str = "") -> Iterator[SchedulerFile]:
 
     Args:
         path: the file.
-        allow_with: the caller's option that allows a plugin, such as ``--allow``, for errors about an unknown one; ""
-            if there is none.
+        allow_with: the caller's option that allows a plugin, such as ``--allow``, which errors about an unknown plugin
+            mention; "" if there is none.
 
     Raises:
         ValueError: the file cannot be read, is not a mapping in YAML, or the ``with`` block refuses its content.

@@ -41,7 +41,7 @@ class Loop:
 
     @property
     def is_alive(self) -> bool:
-        """True while rounds start on time, even if they fail; false if a round hangs, and after ``stop()``."""
+        """True while rounds start on time, even if each fails; false if a round hangs, and after ``stop()``."""
         return not self.is_stopped and time.monotonic() - self._ticked_at < self._longest_pause
 
     def start(self) -> None:

@@ -1,4 +1,4 @@
-"""Use of single pods over the last day, as arrays: plans of moves are made from it.
+"""Use of single pods over the last day, as arrays, from which moves are planned.
 
 Time is counted in steps of five minutes, and in periods of a quarter of an hour for memory. CPU in cores and memory in
 GiB are kept as float16, whose error is at most 0.05 percent: 768 bytes for a pod.

@@ -1,6 +1,6 @@
 """Lists and watches of a kind that the cluster may not have, or that has another version, as a ListWatch.
 
-A kind that is not served has no objects. It is looked for again once a minute, so that a CustomResourceDefinition that
+A kind that is not served has no objects. It is listed again once a minute, so that a CustomResourceDefinition that
 is installed later takes effect without a restart.
 """
 
@@ -28,7 +28,7 @@ class OptionalLists:
     Args:
         api: client of the API server.
         older_paths: paths of the list in other versions, which are read if the newest one is not served.
-        look_seconds: time after which a kind that is not served is looked for again.
+        look_seconds: time after which a kind that is not served is listed again.
     """
 
     def __init__(self, api: ListWatch, older_paths: Sequence[str] = (), look_seconds: float = _LOOK_SECONDS) -> None:

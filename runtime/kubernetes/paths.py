@@ -72,6 +72,6 @@ def object_path(kind: str, name: str, namespace: str = "", subresource: str = ""
 
 
 def in_namespace(path: str, namespace: str) -> str:
-    """Return the path of the objects of a list of all namespaces that are in one of them."""
+    """Return the path of one namespace's objects, from the path of the list of all namespaces."""
     version, _, resource = path.rpartition("/")
     return f"{version}/namespaces/{quote(namespace, safe='')}/{resource}"

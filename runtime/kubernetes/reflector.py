@@ -30,7 +30,7 @@ _MIN_WATCH_SECONDS = 1.0
 _MIN_BACKOFF_SECONDS = 0.25
 _MAX_BACKOFF_SECONDS = 8.0
 _CLOSE_SECONDS = 3.0
-_UNAVAILABLE = {401, 403, 408, 429}  # as 500 and above: these reject the request, not its resource version
+_UNAVAILABLE = {401, 403, 408, 429}  # retried as 5xx: another resource version would be rejected, too
 _log = logging.getLogger(__name__)
 
 

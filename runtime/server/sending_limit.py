@@ -26,7 +26,7 @@ class SendingLimit:
         self._checked_at = -math.inf
 
     def update(self, connection: Connection) -> None:
-        """Note what a connection has to send, after each of its steps."""
+        """Record how much a connection has to send, after each of its steps."""
         bodies, before = connection.unsent, self._bodies.get(connection, ())
         if list(map(id, bodies)) == list(map(id, before)):
             return

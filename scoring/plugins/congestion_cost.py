@@ -247,7 +247,7 @@ class CongestionCost(ScorePlugin):
         kin = [_kin_on(pod.kin, nodes, rows) for pod in pods]
         expected_uses = self.levels.expected_uses(pods, [congested.resource.name for congested in self.resources])
         for congested, expected in zip(self.resources, expected_uses[:, :, None], strict=True):
-            # The rise from expected use.
+            # Expected use shows the contention that a pod causes ...
             name = congested.resource.name
             divisor = node[f"_{name}.divisor"]
             level = _level(node[f"{name}.use"] + expected, divisor)
@@ -266,7 +266,7 @@ class CongestionCost(ScorePlugin):
                     before = _cost(congested, level[above], variance.take(nodes_above), divisor.take(nodes_above))
                     cost[above] = np.maximum(before, cost[above])
             terms[f"{name}.pod_use"], terms[f"{name}.rise"] = expected, cost - node[f"{name}.cost"]
-            # The rise from requests.
+            # ... and requests the room that it takes from later pods, whose requests must fit.
             request = per_pod(pods, pod_demand.in_tree_requests, name)
             cost = _requested_cost(node[f"{name}.requested"] + request, node[f"_{name}.allocatable"])
             terms[f"{name}.requested_rise"] = cost - node[f"{name}.requested_cost"]

@@ -91,7 +91,7 @@ class SelectorSources:
     )
 
     def criterion(self, term: PodAffinityTerm) -> PodCriterion:
-        """Return the condition of a pending pod's term, with the namespaces that its namespace selector selects."""
+        """Return the criterion of an (anti-)affinity term, with the namespaces that its namespace selector selects."""
         chosen = term.namespace_selector
         if chosen is None:
             return PodCriterion(term.selector, term.namespaces)

@@ -61,7 +61,7 @@ class LazyGroup(click.Group):
     def main(self, *args: Any, **options: Any) -> Any:
         """Run a command.
 
-        Output that cannot be written is one line and status 1, and a plugin that fails is one line and status 2.
+        Failures are reported in one line: exit status 1 if the output cannot be written, 2 if a plugin fails.
         """
         try:
             return super().main(*args, **options)

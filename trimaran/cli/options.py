@@ -184,7 +184,7 @@ def kube_scheduler_option(command: Command) -> Command:
 
 
 def judge(program: Path | None, kubernetes_version: str, allow: Collection[str]) -> "Callable[[bytes], StartVerdict]":
-    """Return the function that says of a KubeSchedulerConfiguration whether kube-scheduler starts with it.
+    """Return a function that checks whether kube-scheduler starts with a KubeSchedulerConfiguration.
 
     Args:
         program: kube-scheduler to ask; None for the rules of the version.

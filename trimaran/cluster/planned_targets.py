@@ -88,7 +88,7 @@ class PlannedTargets:
             return None if found is None else found.note
 
     def put(self, manifest: Object, read: Pod) -> None:
-        """Follow a pod: its note, its deletion, and the binding of a replacement."""
+        """Process a pod's event: its annotation, its deletion, and the binding of a replacement."""
         metadata: dict[str, Any] = manifest.get("metadata") or {}
         note = TargetNote.read(metadata.get("annotations") or {})
         with self._lock:

@@ -25,7 +25,7 @@ class UnknownRequests:
         self._counts: Counter[str] = Counter()  # pods by node
 
     def observe(self, manifest: Object, pod: Pod | None) -> None:
-        """Note a pod as the API server sent it and as it was read; None if it cannot be read."""
+        """Record a pod as the API server sent it and as it was parsed; None if it cannot be parsed."""
         metadata, spec, status = (_mapping(manifest, key) for key in ("metadata", "spec", "status"))
         uid, node = str(metadata.get("uid")), spec.get("nodeName")
         name = f"pod {metadata.get('namespace')}/{metadata.get('name')}"

@@ -1,4 +1,4 @@
-"""The learned use of workloads, read from the watcher in the background: plugins expect the use of pods by it."""
+"""Learned use of workloads, read from the watcher in the background: plugins derive a pod's expected use from it."""
 
 import logging
 import threading

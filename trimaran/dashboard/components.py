@@ -168,7 +168,7 @@ def load_legend() -> html.P:
 
 
 def history_alert(data: DashboardData, *metrics: tuple[str, str]) -> list[html.P]:
-    """Return a message if a history cannot be read, else nothing: without it, pages would look as if there is none.
+    """Return a message if a history cannot be read, else nothing. Without it, the history would seem to be empty.
 
     Args:
         data: data of the viewer.

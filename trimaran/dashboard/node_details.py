@@ -1,4 +1,4 @@
-"""One node on the Nodes page: its windows, its day, its pods by workload, and what happened to it."""
+"""Details of one node on the Nodes page: windows, last day, pods by workload, and events."""
 
 import time
 from collections.abc import Iterable, Mapping

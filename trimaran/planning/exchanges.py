@@ -25,7 +25,7 @@ _RIDGE: Final = 1.0  # curvature added in every direction, which keeps the ideal
 _MANY_BUNDLES: Final = 400  # from this number on, bundles are compared by windows instead of all with all
 _BLOCK: Final = 32  # bundles of a block that is compared ...
 _WINDOW: Final = 160  # ... with a window of this many bundles
-_CANDIDATES: Final = 16  # exchanges of a pair whose true cost is computed then
+_CANDIDATES: Final = 16  # exact costs computed for a pair of nodes: those of its best exchanges by the estimate
 _PAIRS_AT_ONCE: Final = 32  # more do not fit into the processor's caches
 
 

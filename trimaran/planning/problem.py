@@ -161,7 +161,7 @@ class Measures:
 
 
 def measure(problem: Problem, plan: Int64s) -> Measures:
-    """Return the measures of a plan."""
+    """Return the quality of a plan."""
     use = problem.use(plan)
     over = (problem.load(plan) > problem.limit).any(axis=1)
     return Measures(

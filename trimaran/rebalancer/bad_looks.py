@@ -8,7 +8,7 @@ class BadLooks:
 
     Args:
         bad: searches in a row that must find a node.
-        good: searches in a row without it, after which its count begins again.
+        good: searches in a row that do not find it, after which its count is reset.
     """
 
     def __init__(self, bad: int, good: int) -> None:
@@ -41,5 +41,5 @@ class BadLooks:
         return self._bad - self._counts.get(name, (0, 0))[0]
 
     def forget(self) -> None:
-        """Begin again, as after a pause without searches."""
+        """Reset all counts, such as after a pause in which no search ran."""
         self._counts = {}

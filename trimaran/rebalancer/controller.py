@@ -111,12 +111,12 @@ class Rebalancer:
         self._looks = BadLooks(rules.nodes.bad_looks, rules.nodes.good_looks)
         self._triggers = TriggerWatch(schedule.triggers, schedule.hot_percent)
         self._observed = Ledger()  # moves that were planned only
-        self._searched_at, self._rest_until = -schedule.seconds, 0.0  # by the uptime
+        self._searched_at, self._rest_until = -schedule.seconds, 0.0  # times on the uptime clock
         self._clock_rests_until = 0.0
         self._offset = clock() - uptime()
         self._outage = OutageLog(_log, "no search for moves", "moves are searched for again")
         self._was_acting = False
-        self._failing: dict[str, float] = {}  # UID of a replacement that cannot start, and since when by the uptime
+        self._failing: dict[str, float] = {}  # by UID of a replacement that cannot start: uptime of its first failure
         self._hold = ""  # why no further pod moves now
         self.published = PublishedPlan(MovePlan(nothing="no search yet"), None, schedule.acts, Ledger())
 

@@ -37,11 +37,11 @@ _ABOVE: Final = 1.1  # a course of less than 10 percent above the use may have b
 
 
 def demand_bounds(look: ClusterLook, arrays: PlanArrays, node_cpu: Float64s, measured: Mapping[str, float]) -> Float64s:
-    """Return the largest CPU that each pod may need, cores, at least its use in the last hour, shape (pods,).
+    """Return an upper bound of each pod's CPU demand, cores, shape (pods,): at least its mean use in the last hour.
 
     Args:
-        look: the cluster.
-        arrays: its problem of moves, whose first rows are the pods of ``look.running``.
+        look: snapshot of the cluster.
+        arrays: the move problem of the snapshot, whose first rows are the pods of ``look.running``.
         node_cpu: CPU use of each node in the past by its pods, cores, shape (nodes, steps).
         measured: CPU load of each node with fresh metrics, corrected for recent moves, percent.
     """

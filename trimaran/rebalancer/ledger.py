@@ -82,7 +82,7 @@ class Ledger:
         return [record for record in self.records if record.is_open]
 
     def with_brake(self, brake: Brake | None) -> "Ledger":
-        """Return the ledger with another brake. Without one, what the earlier moves did no longer counts for it."""
+        """Return the ledger with another brake. None releases the brake: earlier moves no longer count towards it."""
         if brake is not None:  # its text names what others wrote, and must fit into the ConfigMap
             return replace(self, brake=replace(brake, text=masking.to_line(brake.text, _LONGEST_TEXT)))
         return replace(self, brake=None, records=tuple(map(_forgiven, self.records)))
@@ -154,7 +154,7 @@ class _StoredBrake(msgspec.Struct):
     exact: str = ""
 
     def read(self) -> Brake:
-        """Return the brake; with a reason of a later version it is one that a person has to release."""
+        """Return the brake. An unknown reason, of a later version, is read as STOPPED: a person has to release it."""
         known = [reason for reason in (self.exact, self.reason) if reason in set(BrakeReason)]
         return Brake(BrakeReason(known[0]) if known else BrakeReason.STOPPED, self.text, self.at)
 

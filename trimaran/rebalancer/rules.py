@@ -85,7 +85,7 @@ class NodeRules:
         source_percent: load in percent that a source reached within the past day.
         target_percent: highest load of a target in the last hour, with the pod, in percent.
         bad_looks: consecutive searches that must find a node worth relieving before a pod leaves it.
-        good_looks: consecutive searches without such a finding, after which the count begins again.
+        good_looks: consecutive searches without such a finding, after which the count is reset.
         source_taint: key of the soft taint that a source must have; empty for none.
         max_disagreement: largest difference between a node's measured load and the sum of its pods, in points of
             percent.

@@ -1,8 +1,8 @@
-"""``trimaran rebalance stop`` and ``resume``: the brake set and released by a person, and the clean-up.
+"""``trimaran rebalance stop`` and ``resume``: set or release the brake by hand, and clean up.
 
-The brake is in the ledger, which the leader reads before each move and writes with the version that it read. So a stop
-needs no Lease and works at once: a move that is under way when it is written fails before its eviction, or was recorded
-before.
+The brake is in the ledger. The leader reads the ledger before each move and records the move in it before the eviction,
+with the resource version that it read. So a stop needs no Lease and works at once: a move that is not recorded yet
+fails with a conflict, before its eviction.
 """
 
 import time

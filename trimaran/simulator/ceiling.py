@@ -28,7 +28,7 @@ class CpuCeiling:
         self._cluster, self._holds = cluster, holds
 
     def settle(self) -> list[PodRun]:
-        """Settle the use in the current minute, in which nothing else will change.
+        """Finish the use of the current minute, after its last change.
 
         Returns:
             The runs of jobs that end a minute later than they would have.

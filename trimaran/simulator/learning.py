@@ -89,7 +89,7 @@ class UseHistory:
             self.learn(measured)
 
     def learn(self, measured: PodRound) -> None:
-        """Learn from a round."""
+        """Learn from a round of pod use."""
         requests = np.array([run.requests for run in measured.runs], np.float64).T
         self.learner.observe(
             UseRound(

@@ -1,7 +1,7 @@
 """Rounds of measurements of every running pod in a replay, every five minutes, as a watcher makes them live.
 
 The pods' use is known with the same delay and the same outages as the watcher's node metrics. It is what they got of
-their node's CPU, not their demand. A pod that has ended by the end of a round is not measured in it.
+their node's CPU, not their demand. A round leaves out pods that ended before its end.
 """
 
 from collections.abc import Iterator

@@ -110,7 +110,7 @@ class Windows:
         """Return a resource's metrics by operator (average, deviation, ...): percent of capacity, shape (nodes,)."""
         use, capacity = ledger.use[resource], ledger.capacity[resource, numbers]
         exact = percent = _samples(use, numbers, capacity, span, 1)
-        if resource == CPU_ROW:  # live, rates span exactly the window for its mean, and are samples for the rest
+        if resource == CPU_ROW:  # as live: only the mean is one rate over the window, the rest is of short rates
             percent = _samples(use, numbers, capacity, span, self.smoothing_minutes)
         values = {Operator.AVG: exact.mean(axis=1), Operator.STD: percent.std(axis=1)}
         for operator in self.percentiles:

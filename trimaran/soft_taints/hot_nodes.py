@@ -104,7 +104,7 @@ class HotNodes:
         return self._hot
 
     def record_write(self, name: str, wall_clock: float, *, hot: bool) -> TaintReason:
-        """Note that a node's taint was set or removed; return the reason.
+        """Record that a node's taint was set or removed; return the reason.
 
         Args:
             name: name of the node.

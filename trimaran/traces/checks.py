@@ -17,7 +17,7 @@ _CAPACITIES = {
     "cpu_capacity_milli": (100, 1000, 10_000_000, "millicores: 16000 for 16 cores"),
     "memory_capacity_bytes": (32 << 20, 512 << 20, 1 << 50, "bytes: 68719476736 for 64 GiB"),
 }
-_ODD_SHARE = 1000  # a node with less than this fraction of the largest one
+_ODD_SHARE = 1000  # a node is odd if the largest one has more than this many times its capacity
 _HIGH_USE, _IMPOSSIBLE_USE = 3.0, 2.0  # mean use, as a share of the requests, and of the capacity
 
 

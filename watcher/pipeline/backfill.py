@@ -79,7 +79,7 @@ class Backfill:
                 self._changed.notify_all()
 
     def note(self, snapshot: WatcherMetrics | None) -> None:
-        """Note the snapshot that a fetch added to the history; fill the gap before it, if there is one."""
+        """Record the snapshot that a fetch added to the history; fill the gap before it, if there is one."""
         if snapshot is None or self._provider is None or not self._hours or not self._store.keeps_history:
             return
         minute, before = snapshot.timestamp // RESOLUTION_SECONDS, self._recorded

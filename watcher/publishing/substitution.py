@@ -83,7 +83,7 @@ def fresh_until(snapshots: Iterable[WatcherMetrics], freshness: Freshness) -> fl
 def _complete(
     base: WatcherMetrics, stand_ins: Sequence[tuple[Grade, WatcherMetrics]], freshness: Freshness
 ) -> WatcherMetrics:
-    """Return the snapshot with missing nodes and values from other snapshots; unchanged if these have none of them.
+    """Return the snapshot with missing nodes and values from other snapshots; unchanged if these lack them, too.
 
     Snapshots of another provider are not used, since the same metric name may have another meaning there.
 
@@ -109,7 +109,7 @@ def _complete(
 def _fill(
     node: NodeMetrics | None, stand_in: NodeMetrics, grade: Grade, base: WatcherMetrics, donor: WatcherMetrics
 ) -> NodeMetrics | None:
-    """Return a node with its missing CPU or Memory metrics taken from another snapshot; None if that has none of them.
+    """Return a node with its missing CPU or Memory metrics taken from another snapshot; None if it lacks them, too.
 
     Args:
         node: the node in ``base``; None if it is missing there.

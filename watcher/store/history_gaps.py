@@ -1,7 +1,7 @@
 """Gaps of the history: minutes that no fetch has stored, and their values from a source that knows the past.
 
-Values are filled into the blocks of their hours, also in the present hour, whose recorded minutes are rows of their
-own: a recorded value has precedence wherever both exist.
+Filled values are stored in blocks of an hour, even for the present hour, whose recorded minutes are separate rows.
+Where a minute has both, readers use the recorded value.
 """
 
 import contextlib

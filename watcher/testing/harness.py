@@ -155,7 +155,7 @@ class SampledSource:
         self._show = show
 
     def __enter__(self) -> Self:
-        """Take all samples."""
+        """Let the provider take all its samples."""
         try:
             self._take_samples()
         except BaseException:  # then there is no __exit__

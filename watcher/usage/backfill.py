@@ -57,7 +57,7 @@ class WorkloadBackfill:
         self._thread: threading.Thread | None = None
 
     def observe(self, _use: "ContainerUse", pods: "RunningPods", _capacity: "Capacity | None" = None) -> None:
-        """Take the running pods of a round; start to fill if days are unfilled."""
+        """Update the running pods; start the backfill if days are missing."""
         self._running = pods
         if self._thread is None and not self._stopped.is_set() and self._learning.unfilled()[0]:
             thread = threading.Thread(target=self._run, name="workload-backfill", daemon=True)

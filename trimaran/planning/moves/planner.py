@@ -25,7 +25,7 @@ _TRIED_PODS = 40
 _POD_CHUNK = 2048  # pods whose relief is computed at once: 5 MB for each resource
 _FEW_NODES = 64  # nodes whose rise is computed at once first; doubled as long as more are needed
 _BOUND_STEPS = 8  # every so many steps count for the lower bound
-_ROUNDING = 1e-12  # of rises, far above the error of their sums
+_ROUNDING = 1e-12  # tolerance between a rise and its lower bound; sums err by far less
 _SMALLEST_USE = 1e-9
 
 

@@ -14,7 +14,7 @@ AGENT_QUERIES = {
     MetricType.MEMORY: "100 - 100 * avg:system.mem.pct_usable",
 }
 _TERM = re.compile(r"\b(?P<metric>(?:avg|max|min|sum):[A-Za-z][\w.]*)(?:\{(?P<scope>[^{}]*)\})?")
-_MOST_TERMS = 3  # of which all combinations of lowest and highest values are asked for
+_MOST_TERMS = 3  # up to this many, all 2^n combinations of low and high values are queried
 _ARITHMETIC = re.compile(r"[\w\s.,+\-*/()]+")
 
 

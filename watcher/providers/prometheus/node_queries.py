@@ -87,9 +87,9 @@ class NodeQueries:
         window: Window,
         deadline: Deadline,
     ) -> Found:
-        """Query the other expressions of metrics that listed nodes lack, such as rules for some of the nodes.
+        """Query the alternative expressions of metrics that some listed nodes lack, such as a recording rule's.
 
-        Nodes that no expression has are looked for again after some minutes.
+        Nodes that no expression covers are queried again only after ``_ABSENT_EXPIRY_SECONDS``.
         """
         calls: dict[Any, Any] = {}
         for query in self.queries:

@@ -83,7 +83,7 @@ class PastQueries:
         self, series: list[dict[str, Any]], end: int, deadline: Deadline
     ) -> Iterator[tuple[str, dict[str, Any]]]:
         labels = [self._labels_of(item) for item in series]
-        # As in a fetch, unknown series are looked for among the pods of exporters.
+        # As in a fetch, unknown series are resolved by the pods of exporters.
         resolved = self._names.resolve_fetched(frozenset(labels), Window("past", end, end), deadline, just_read=False)
         for each, item in zip(labels, series, strict=True):
             if resolved[each].name:

@@ -36,7 +36,7 @@ class PastPodUseQueries:
         self._shard_series = _SHARD_SERIES
 
     def read(self, ends: range, timeout_seconds: float) -> Iterator[tuple[tuple[str, ...], PastContainerUse]]:
-        """Yield the use of each shard, after its namespaces; a shard that is too large is divided.
+        """Yield the namespaces and the use of each shard; a shard whose response is too large is halved.
 
         Args:
             ends: ends of the steps, Unix seconds.

@@ -33,7 +33,7 @@ class PersistentPodUse:
         self._loaded: PodUseDay | None = None
 
     def observe(self, use: "ContainerUse", pods: "RunningPods", _capacity: object = None) -> None:
-        """Keep a round of pod use, and store it."""
+        """Add a measurement of all pods, and store it."""
         with self._lock:
             changes = self._day().observe(use, pods)
             if changes is not None:

@@ -71,7 +71,7 @@ class PodUseDay:
         return self._history.size
 
     def observe(self, use: "ContainerUse", pods: "RunningPods") -> PodUseChanges | None:
-        """Keep a round; return the changes to store, or None if the round is older than the newest one."""
+        """Add a measurement of all pods; return the changes to store, or None if it is older than the newest one."""
         newest = int(use.timestamp - use.window_seconds / 2) // STEP_SECONDS
         steps = max(round(use.window_seconds / STEP_SECONDS), 1)
         first = newest - steps + 1
@@ -119,7 +119,7 @@ class PodUseDay:
         )  # fmt: skip
 
     def _note_waiting(self, use: "ContainerUse", pods: "RunningPods", newest: int) -> None:
-        """Note which pods waited for CPU that their node did not have: none of their containers was throttled."""
+        """Record which pods waited for CPU that their node did not have: none of their containers was throttled."""
         if use.strain is None:
             return
         throttled, waiting = np.nan_to_num(use.strain)
@@ -138,7 +138,7 @@ class PodUseDay:
                 kept.waiting, kept.waited = waited, newest
 
     def restore(self, stored: StoredPodUse) -> None:
-        """Take stored pods and blocks; a block that is damaged is left out."""
+        """Restore stored pods and blocks; damaged blocks are left out."""
         named: dict[int, _KeptPod] = {}
         for number, *texts, namespace, kind, name in stored.pods:
             workload = Workload(namespace, kind, name)
@@ -164,7 +164,7 @@ class PodUseDay:
     def _measured(
         self, use: "ContainerUse", pods: "RunningPods", first: int, newest: int
     ) -> tuple[list[str], Float64s, Float64s, list[str]]:
-        """Return the measured pods, their CPU in cores and memory in GiB, and those of them that are new."""
+        """Return the measured pods, their CPU in cores and memory in GiB, and the keys of new pods."""
         place: dict[tuple[str, str], int] = {}
         names = zip(use.namespaces, use.pods, strict=True)
         group = np.fromiter((place.setdefault(name, len(place)) for name in names), np.int64, len(use))

@@ -100,7 +100,7 @@ class PodHistory(Generic[_Key]):
         return [pods[place] for place in known.tolist()], cpu[known], memory[known]
 
     def restore(self, hour: int, newest: int, pods: Sequence[_Key], cpu: Float16s, memory: Float16s) -> None:
-        """Take what :meth:`hour` returned; hours must be restored in their order.
+        """Restore what :meth:`hour` returned; hours must be restored in their order.
 
         Args:
             hour: the hour, in hours of Unix time.

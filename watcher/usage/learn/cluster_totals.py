@@ -32,11 +32,11 @@ class TotalsHistory:
     """
 
     def __init__(self, rows: Float64s | None = None) -> None:
-        """Begin with stored rows, or empty."""
+        """Start from stored rows, or without any."""
         self.rows: Float64s = np.zeros((0, _COLUMNS)) if rows is None else rows
 
     def add(self, use: "ContainerUse", pods: "RunningPods", capacity: "Capacity | None") -> None:
-        """Add a round. Rounds that are not before it, because the clock was set back, are dropped."""
+        """Add a round of pod use. Drop later rounds, which are from before the clock was set back."""
         measured = np.nansum([use.cpu_cores, use.memory_bytes], axis=1)
         row = [use.timestamp, *(capacity or (np.nan, np.nan)), *_requested(pods), *measured]
         times = self.rows[:, 0]

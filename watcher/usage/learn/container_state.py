@@ -125,7 +125,7 @@ def note_facts(table: Rows, rows: Sequence[int | None], facts: ContainerFacts, n
 
 
 def _note_unmeasured(table: Rows, at: Int64s, facts: ContainerFacts, places: Sequence[int], now: float) -> None:
-    """Follow the containers that were never measured, such as those killed at each start, by their pods and kills."""
+    """Track the containers that were never measured, such as those killed at each start, by their pods and kills."""
     chosen = np.asarray(places, np.int64)
     seen_at = np.where(facts.pods > 0, now, facts.killed_at)[chosen]
     unmeasured = (table["pod_minutes"][at] == 0) & (seen_at > 0)

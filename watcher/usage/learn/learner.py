@@ -132,7 +132,7 @@ class WorkloadLearner:
         return self._rows[: len(self.keys)]
 
     def observe(self, measured: UseRound) -> bool:
-        """Learn from a round; return whether it has known use."""
+        """Learn from a round of pod use; return whether its use is known."""
         known = measured.known()
         weight = measured.pods * measured.measured_seconds / 60
         counted = (measured.container >= 0) & np.isfinite(weight) & (weight > 0) & known.any(axis=0)

@@ -37,7 +37,7 @@ class LearnerService:
         source: name of the source of the measurements in the store.
         max_workloads: number of workloads above which the least recently seen are forgotten.
         rule: name of the rule of recommended requests.
-        backfill_days: number of days, with the present one, that are filled from the past at the first start.
+        backfill_days: number of days, today included, that are backfilled at the first start.
 
     Attributes:
         rule: name of the rule of recommended requests.

@@ -17,7 +17,7 @@ class Recurrence:
         self._only_pod: OrderedDict[Workload, PodKey | None] = OrderedDict()  # None after a second pod
 
     def update(self, pods: RunningPods) -> float:
-        """Take the running pods; return the share of them whose workload recurs, 0 to 1; 1 without pods.
+        """Update the running pods; return the share of them whose workload recurs, 0 to 1; 1 without pods.
 
         A workload recurs if its controller replaces its pods, or if more than one pod or run of it was seen.
         """

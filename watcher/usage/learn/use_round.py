@@ -22,7 +22,7 @@ _NEVER = (0.0, 0.0, 0.0)  # no kill: its time, the request and the limit of the 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ContainerFacts:
-    """State of containers that bears on their requests; one value for each key of the round.
+    """State of containers that decides which requests to recommend; one value for each key of a :class:`UseRound`.
 
     Attributes:
         requests: requests that most pods of the newest revision have, cores and bytes, shape (2, keys); 0 without one.
@@ -31,8 +31,8 @@ class ContainerFacts:
         is_guaranteed: whether the pods have the QoS class Guaranteed, shape (keys,).
         restarted_at: time of the newest restart in a pod that runs, Unix seconds, shape (keys,); 0 without one.
         killed_at: time of the newest kill for lack of memory, in the same form.
-        killed_requests: highest memory request of the killed, bytes, shape (keys,).
-        killed_limits: highest memory limit of the killed, in the same form; 0 without one.
+        killed_requests: highest memory request of a container that was killed, bytes, shape (keys,).
+        killed_limits: highest memory limit of a killed container, in the same form; 0 without one.
         has_pod_requests: whether the pods request CPU and memory as a whole, shape (2, keys).
         pods: number of pods with the container, shape (keys,).
     """

@@ -38,10 +38,10 @@ class PodContainers:
     Attributes:
         containers: the containers, then the sidecars, each in the order of their names.
         init_containers: the other init containers.
-        is_complete: whether all containers are known; otherwise those without requests and limits are not.
+        is_complete: whether all containers are listed; if not, those without requests and limits are missing.
         pod: requests and limits of the pod as a whole; None without any.
         requests: millicores and bytes that kube-scheduler counts for the pod, see :func:`_sums`.
-        overhead: millicores and bytes of the runtime class in these.
+        overhead: part of ``requests`` that the runtime class adds.
         qos_class: the reported QoS class; "" if unknown.
     """
 

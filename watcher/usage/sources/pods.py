@@ -167,7 +167,7 @@ class UseObserver(Protocol):
     """Consumer of each round of pod use, such as the learner. It is called in the background, by one thread."""
 
     def observe(self, use: "ContainerUse", pods: RunningPods, capacity: Capacity | None = None) -> None:
-        """Take the use of one round.
+        """Add the use that one round measured.
 
         Args:
             use: use of all containers; those whose pods are not in ``pods`` have ended, or are not known yet.

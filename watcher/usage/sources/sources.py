@@ -1,4 +1,4 @@
-"""Sources of a round of pod use: the provider that measures pods, and who knows the running pods.
+"""Sources of a round of pod use: the provider that measures pods, and the sources that list the running pods.
 
 The pods come from the Kubernetes API, else from kube-state-metrics in the provider's Prometheus.
 """
@@ -163,7 +163,7 @@ def open_cluster_api(settings: Settings) -> KubernetesApi:
 
 @dataclass(frozen=True, slots=True)
 class PodUseSources:
-    """Sources that a round reads.
+    """Sources that a round of pod use reads.
 
     Attributes:
         name: name of the provider.
