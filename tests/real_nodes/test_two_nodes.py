@@ -85,9 +85,11 @@ def only(cluster: RealCluster, name: str) -> Iterator[None]:
     others = [f"/api/v1/nodes/{each}" for each in cluster.nodes if each != name]
     for path in others:
         cluster.api.patch(path, {"spec": {"unschedulable": True}})
-    yield
-    for path in others:
-        cluster.api.patch(path, {"spec": {"unschedulable": None}})
+    try:
+        yield
+    finally:
+        for path in others:
+            cluster.api.patch(path, {"spec": {"unschedulable": None}})
 
 
 def running(cluster: RealCluster, app: str) -> int:
