@@ -158,7 +158,7 @@ class KubeletSettings(Section):
     )
     through_api_server: bool = Field(
         False,
-        description="read the kubelets through the API server; the right that this needs, nodes/proxy, also lets its "
+        description="read the kubelets through the API server; this needs the permission nodes/proxy, which lets its "
         "holder run commands in all pods",
     )
     only_cpu_and_memory: bool = Field(

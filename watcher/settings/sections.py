@@ -300,12 +300,12 @@ class DashboardSettings(Section):
         None,
         description="the address of a Prometheus that has trimaran's alert rules; the dashboard shows their alerts",
     )
-    alerts_token_file: Path | None = Field(None, description="file with the bearer token for this Prometheus")
+    alerts_token_file: Path | None = Field(None, description="file with the bearer token for dashboard.alerts")
     alerts_ca_file: Path | None = Field(
-        None, description="PEM file with the certificate authorities to trust for this Prometheus"
+        None, description="PEM file with the certificate authorities to trust for dashboard.alerts"
     )
     alerts_client_certificate: Path | None = Field(
-        None, description="PEM file with the client certificate for this Prometheus and its private key"
+        None, description="PEM file with the client certificate for dashboard.alerts and its private key"
     )
 
 
