@@ -164,7 +164,7 @@ def check_spelling(owner: Any, names: frozenset[str], where: str) -> None:
     if isinstance(owner, str | int | float | list):
         raise ValueError(f"{where}: must be a mapping, got {quoted(owner)}")  # noqa: TRY004  a user's mistake
     if type(owner) is dict and (found := _misspelled(tuple(owner), names)):
-        raise ValueError(f"{where}.{found[0]}: is no field; did you mean {found[1]}?")
+        raise ValueError(f"{where}.{found[0]}: is not a field; did you mean {found[1]}?")
 
 
 @lru_cache(4096)  # nearly all pods have one of a few combinations of keys

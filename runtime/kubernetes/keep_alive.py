@@ -158,7 +158,7 @@ class KeepAliveConnection:
                 break
         pairs = [(name.lower(), value.strip()) for name, _, value in (field.partition(":") for field in fields)]
         if len({pair for pair in pairs if pair[0] in _FRAMING}) > 1:
-            raise UnexpectedResponse("the response has two lengths")
+            raise UnexpectedResponse("the response has two different Content-Length or Transfer-Encoding headers")
         by_name = dict(pairs)
         if int(code) in _BODILESS:
             content = b""

@@ -109,7 +109,7 @@ def test_a_datetime_is_read():
         ({"spec": {"containers": [{"resource": {}}]}}, r"spec.containers\[0\].resource: .* resources"),
         ({"spec": {"initContainers": [{"resources": {"requets": {}}}]}}, "resources.requets: .* requests"),
         ({"spec": {"resources": {"limit": {"cpu": 1}}}}, "web: spec.resources.limit: .* limits"),
-        ({"spec": {"container": []}}, "web: spec.container: is no field; did you mean containers?"),
+        ({"spec": {"container": []}}, "web: spec.container: is not a field; did you mean containers?"),
         (
             {"spec": {"containers": [{"resources": {"requests": {"memroy": "1Gi"}}}]}},
             r"resources.requests.memroy: is no resource; those of devices are as in example.com/gpu",
@@ -145,7 +145,7 @@ def test_an_object_of_the_api_server_has_no_misspelled_fields():
 @pytest.mark.parametrize(
     ("changed", "problem"),
     [
-        ({"status": {"allocatables": {}}}, "node n1: status.allocatables: is no field; did you mean allocatable?"),
+        ({"status": {"allocatables": {}}}, "node n1: status.allocatables: is not a field; did you mean allocatable?"),
         ({"metadata": {"name": ["n1"]}}, "node: metadata.name: must be a string"),
         ({"status": {"Capacity": {}}}, "status.Capacity: .* capacity"),
         ({"spec": {"taint": []}}, "spec.taint: .* taints"),
