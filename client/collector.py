@@ -68,7 +68,7 @@ class Collector:
 
         Raises:
             ValueError: a number of seconds is not above 0, or is above one year.
-            TypeError: the client is no client.
+            TypeError: the client is not a watcher client.
         """
         if not hasattr(client, "metrics"):
             raise TypeError(f"client: must be a client, such as connect(...), got a {type(client).__name__}")

@@ -384,7 +384,7 @@ class ServiceClient:
 
 
 def _chunks(nodes: Collection[str], pods: Collection[str]) -> Iterator[str]:
-    """Yield the queries that together ask for the use of the pods on some nodes, and of further pods."""
+    """Yield queries that together select the use of the pods on the given nodes, and of further pods."""
     parts: list[str] = []
     for part in [*(urlencode({"node": node}) for node in nodes), *(urlencode({"pod": uid}) for uid in pods)]:
         if len(parts) == _NODES_PER_REQUEST or sum(map(len, parts)) + len(parts) + len(part) > _QUERY_LENGTH:

@@ -197,6 +197,6 @@ _SCALARS: Mapping[Any, tuple[Callable[[Any], bool], str]] = {
 
 @cache
 def _kinds(checked: type) -> Mapping[str, Any]:
-    """Return the annotations of a dataclass's arguments, by name; a field that is no argument is its state."""
+    """Return the annotations of a dataclass's arguments, by name; other fields are its state."""
     kinds = get_type_hints(checked, include_extras=True)
     return {each.name: kinds[each.name] for each in fields(checked) if each.init}

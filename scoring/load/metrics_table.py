@@ -48,7 +48,7 @@ class MeasuredUse:
     percentiles: Mapping[str, Float64s]
 
     def take(self, rows: Int64s) -> Self:
-        """Return the metrics of some rows, in the given order."""
+        """Return the metrics of the given rows, in their order."""
         return type(self)(
             self.valid[rows], self.average[rows], self.deviation[rows], self.averaged[rows], self.first[rows],
             self.last[rows], {name: values[rows] for name, values in self.percentiles.items()},
@@ -148,7 +148,7 @@ class MetricsTable:
         return _nothing(len(self.names)) if use is None else use
 
     def take(self, rows: Int64s) -> Self:
-        """Return the metrics of some rows, in the given order."""
+        """Return the metrics of the given rows, in their order."""
         use = {metric_type: values.take(rows) for metric_type, values in self.use.items()}
         names = tuple(self.names[row] for row in rows.tolist())
         return type(self)(

@@ -16,7 +16,7 @@ ALL_OTHERS = sys.maxsize
 
 
 class OwnersOnRows(NamedTuple):
-    """Pods in some rows of a node table, summed up by row and owner; pods without an owner are listed one by one.
+    """Pods in the given rows of a node table, summed up by row and owner; pods without an owner are listed one by one.
 
     Attributes:
         order: index of each sum's row among the rows, shape (sums,).
@@ -65,7 +65,7 @@ class OwnerIndex:
         return self._place.get(owner, ALL_OTHERS)
 
     def on_rows(self, nodes: NodeTable, rows: Int64s, resources: tuple[str, ...]) -> OwnersOnRows:
-        """Return the sums of the pods in some rows by owner, with the requests of some resources."""
+        """Return the pods in each row, summed up by owner, with their requests of the resources."""
         # A scheduler asks for this again and again, and most rows are unchanged: this loop decides the speed.
         pods_by_row, sums, size = nodes.occupancy.pods, [], len(self._owners)
         for row in rows.tolist():

@@ -136,7 +136,7 @@ class UseLevels:
         return use
 
     def deviation(self, owner: Kin | None, resource: str, counts: _Amounts, requests: _Amounts) -> _Amounts:
-        """Return the standard deviation of the use of some pods of a workload or owner; 0 if it is not known.
+        """Return the standard deviation of the use of a workload's or owner's pods; 0 if it is not known.
 
         Args:
             owner: the workload or owner.
@@ -150,7 +150,7 @@ class UseLevels:
         return result if uses is None else result + counts * uses.item(min(place, len(uses) - 1))
 
     def expected_on(self, nodes: NodeTable, rows: Int64s, resource: str) -> tuple[Float64s, Float64s]:
-        """Return the expected use of the pods on some nodes, and its variance.
+        """Return the expected use of the pods on each node, and its variance.
 
         Args:
             nodes: node table.

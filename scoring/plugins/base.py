@@ -367,7 +367,7 @@ class RowSliceCache:
         self._source: tuple[int, MetricsTable] | None = None
 
     def take(self, nodes: NodeTable, metrics: MetricsTable, rows: Int64s) -> tuple[NodeTable, MetricsTable]:
-        """Return some rows of a node table and of its metrics; reuse the last result if nothing changed.
+        """Return the given rows of a node table and of its metrics; reuse the last result if nothing changed.
 
         Args:
             nodes: node table, the same object in every call.

@@ -112,7 +112,7 @@ CONGESTED_CPU_AND_MEMORY = (CongestedResource(CPU_LOAD, 75.0, 8.0), CongestedRes
 
 
 class _KinOnNodes(NamedTuple):
-    """Pods of the pending pod's owner on some nodes.
+    """Pods of the pending pod's owner on each node.
 
     Attributes:
         places: indices of the nodes that have any, ascending, shape (k,).
@@ -190,7 +190,7 @@ class CongestionCost(ScorePlugin):
         return self._use(node, nodes, metrics, rows)
 
     def _use(self, node: Terms, nodes: NodeTable, metrics: MetricsTable, rows: Int64s) -> Terms:
-        """Return the terms that depend on pods, such as use and cost of each resource, for some rows.
+        """Return the terms that depend on pods, such as use and cost of each resource, for the given rows.
 
         Args:
             node: terms that do not depend on pods, of all rows.
@@ -439,7 +439,7 @@ def _requested_cost(requested: Float64s, divisor: Float64s) -> Float64s:
 
 
 def _kin_on(kin: Kin | None, nodes: NodeTable, rows: Rows) -> _KinOnNodes:
-    """Return the pods of a workload or owner on some rows of a node table."""
+    """Return the pods of a workload or owner on the given rows of a node table."""
     if kin is None:
         return _NO_KIN
     if not isinstance(rows, slice) and len(rows) <= _FEW_ROWS:

@@ -40,7 +40,7 @@ CLUSTER_CHANGES = frozenset(ClusterEvent) - {ClusterEvent.METRICS_PUBLISHED}
 
 
 class Dependence(Enum):
-    """Pods that a refusal of a filter depends on; preemption tries removals on many nodes at once where it can."""
+    """Pods that a filter's refusal depends on. Unless it is any pod, preemption can try many nodes at once."""
 
     NODES = "no pod"
     REQUESTS = "only the sums of the requests of each node's own pods, and their number"
@@ -49,7 +49,7 @@ class Dependence(Enum):
 
 @dataclass(frozen=True)
 class FilterVerdict:
-    """Result of one filter for some nodes.
+    """Result of one filter for the tested nodes.
 
     Attributes:
         allowed: mask of the nodes on which the pod may run, shape (rows,).

@@ -115,7 +115,7 @@ class LoadVariationRiskBalancing(ScorePlugin):
         metrics: MetricsTable,
         rows: Int64s | None = None,
     ) -> Terms:
-        """Return the terms of a resource that depend on pods, for some rows, or for all rows if ``rows`` is None."""
+        """Return the terms of a resource that depend on pods, for ``rows``, or for all rows if it is None."""
         terms: Terms = {}
         average = node[f"_{resource.name}.measured"]
         if self.count_recent_pods:

@@ -240,7 +240,7 @@ def allocatable_terms(nodes: NodeTable, resources: Sequence[ResourceWeight]) -> 
 
 
 def requested_on(nodes: NodeTable, rows: Rows, name: str, *, non_zero: bool) -> Int64s:
-    """Return the sums of the requests of the pods on some rows, as kube-scheduler counts them, shape (rows,).
+    """Return the sums of the requests of the pods on each row, as kube-scheduler counts them, shape (rows,).
 
     They are at most 2^62, so that the request of a pending pod can be added.
 

@@ -1,4 +1,4 @@
-"""Node terms of a plugin, stored so that the terms of some rows are selected fast."""
+"""Node terms of a plugin, stored so that the terms of a subset of rows are selected fast."""
 
 from typing import Any, Self
 

@@ -42,14 +42,14 @@ class ScoreCache:
         rows: Int64s | None,
         compute: Callable[[Int64s | None], Int64s],
     ) -> Int64s:
-        """Return the raw scores of some rows for a pod, shape (k,).
+        """Return the raw scores of the given rows for a pod, shape (k,).
 
         Args:
             pod: pending pod, whose requests are cached.
             nodes: node table.
             metrics: metrics of the nodes; other metrics or nodes than before clear the cache.
             rows: rows to score; None for all.
-            compute: returns the raw scores of some rows, or of all for None, shape (k,).
+            compute: returns the raw scores of the given rows, or of all rows for None, shape (k,).
         """
         if pod.cached_requests is None:
             return compute(rows)

@@ -28,7 +28,7 @@ def size_terms(nodes: NodeTable) -> Terms:
 
 
 def unmatched_room(nodes: NodeTable, rows: Int64s) -> Float64s:
-    """Return the free share of CPU minus that of memory of some rows, -1 to 1, shape (k,)."""
+    """Return each row's free share of CPU minus its free share of memory, -1 to 1, shape (k,)."""
     cpu, memory = (
         np.minimum(nodes.in_tree_requests(name).take(rows) / _sizes(nodes.allocatable(name).take(rows)), 1.0)
         for name in (CPU, MEMORY)

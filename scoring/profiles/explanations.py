@@ -56,7 +56,7 @@ class ProfileExplanation:
 
 @dataclass(frozen=True, slots=True)
 class PackedTerms:
-    """Terms (intermediate values) of a plugin's scores on some nodes, stored as raw bytes to save memory.
+    """Terms (intermediate values) of a plugin's scores of nodes, stored as raw bytes to save memory.
 
     Attributes:
         layout: name, type and number of values of each term.
@@ -68,7 +68,7 @@ class PackedTerms:
 
     @classmethod
     def of(cls, terms: Terms, places: Sequence[int]) -> "PackedTerms":
-        """Pack the terms of some nodes. Terms whose name starts with an underscore are left out.
+        """Pack the terms of the given nodes. Terms whose name starts with an underscore are left out.
 
         Args:
             terms: terms of all nodes, by name; each broadcasts to (1, nodes).
@@ -100,7 +100,7 @@ class PackedTerms:
 
 @dataclass(frozen=True, slots=True)
 class PackedPluginScores:
-    """One plugin's scores for a pod on some nodes.
+    """One plugin's scores of nodes for a pod.
 
     Attributes:
         plugin: the plugin.
@@ -117,7 +117,7 @@ class PackedPluginScores:
 
 @dataclass(frozen=True, slots=True)
 class PackedScores:
-    """Scores of some nodes for a pod, in a small form from which explanations can be computed later.
+    """Scores of nodes for a pod, in a small form from which explanations can be computed later.
 
     Attributes:
         pod: ``namespace/name`` of the pod.

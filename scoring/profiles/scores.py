@@ -177,7 +177,7 @@ class Scores:
         return self.pack(places).explain()
 
     def pack(self, places: Sequence[int]) -> PackedScores:
-        """Return a small copy of the data for explanations of some nodes, given by their indices in :attr:`names`.
+        """Return a small copy of the data for explanations of the nodes with these indices in :attr:`names`.
 
         Raises:
             IndexError: an index is out of range.

@@ -24,7 +24,7 @@ class NodeImages:
 
     @classmethod
     def of(cls, nodes: Iterable[tuple[int, Node]]) -> "NodeImages":
-        """Create the index of some nodes.
+        """Create the index of the given nodes.
 
         Args:
             nodes: pairs of id and node, in ascending order of the ids.

@@ -183,7 +183,7 @@ class NodeRows:
         return self._carry_images(after, list(zip(self.ids[removed].tolist(), went, strict=True)), ())
 
     def take(self, rows: Int64s) -> "NodeRows":
-        """Return some rows, in the given order, as the rows of a separate table, with new ids."""
+        """Return the given rows, in their order, as the rows of a separate table, with new ids."""
         numbers = rows.tolist()
         names = tuple(self.names[row] for row in numbers)
         return NodeRows(

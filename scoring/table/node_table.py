@@ -122,7 +122,7 @@ class NodeTable:
         return row
 
     def rows_of(self, node_names: Iterable[str]) -> Int64s:
-        """Return the rows of some nodes, in the given order, shape (k,).
+        """Return the rows of the named nodes, in their order, shape (k,).
 
         Raises:
             KeyError: a node is not in the table.

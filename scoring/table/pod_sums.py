@@ -159,7 +159,7 @@ class PodSums:
         return PodSums(self.column, self.amounts.copy(), self.exact)
 
     def take(self, nodes: Int64s) -> "PodSums":
-        """Return a copy of the sums of some nodes, in the given order."""
+        """Return a copy of the sums of the given nodes, in their order."""
         exact = {place: self.exact[node] for place, node in enumerate(nodes.tolist()) if node in self.exact}
         return PodSums(self.column, self.amounts[:, nodes], exact)
 

@@ -57,7 +57,7 @@ class Topology:
         return self.is_complete and self.missing == len(self.codes)
 
     def domains(self, codes: Int64s) -> int:
-        """Return the number of domains of some nodes; those without the label are one more domain.
+        """Return the number of domains of the given nodes; those without the label are one more domain.
 
         Args:
             codes: values of :attr:`codes` of the nodes; the array itself for all nodes, whose result is cached.

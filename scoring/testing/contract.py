@@ -79,7 +79,7 @@ class PluginContract:
 
     @pytest.mark.parametrize("seed", _SEEDS)
     def test_selected_rows_have_the_same_scores(self, seed: int) -> None:
-        """Scores of some rows are those of the whole table."""
+        """Scores of a subset of rows equal those from the whole table."""
         table, metrics, pod = random_cluster(seed)
         rows = np.random.default_rng(seed).permutation(_NODES)[: _NODES // 2]
         prepared = self.plugin.prepare(table, metrics)

@@ -59,7 +59,7 @@ class WatcherReader(Protocol):
         ...
 
     def pod_history(self, nodes: Collection[str]) -> PodUseTable:
-        """Return the use of the pods on some nodes over the last day."""
+        """Return the use of the pods on the given nodes over the last day."""
         ...
 
 

@@ -171,7 +171,7 @@ class _EmbeddedReader:
         return totals
 
     def pod_history(self, nodes: Collection[str]) -> PodUseTable:
-        """Return the use of the pods on some nodes over the last day, as ``GET /pods/history`` does."""
+        """Return the use of the pods on the given nodes over the last day, as ``GET /pods/history`` does."""
         self._check_pods()
         table = self._watcher.pod_use.table(nodes)
         if not table.timestamp:

@@ -117,7 +117,7 @@ def register(app: Dash, current: CurrentData, context: PageContext) -> None:
 
 
 def node_points(loads: ResourceLoads, names: Sequence[str], step: int | None) -> tuple[Values, Values, float]:
-    """Return means and standard deviations of some nodes' loads, percent, shape (names,), and their Unix time.
+    """Return means and standard deviations of the named nodes' loads, percent, shape (names,), and their Unix time.
 
     Args:
         loads: loads of all nodes.

@@ -67,7 +67,7 @@ class PlacementPredictor:
 
 
 def _soft_taints(pod: Pod, rows: Int64s, table: NodeTable) -> Int64s | int:
-    """Return the score of TaintToleration for some rows, 0 to 100, shape (rows,); 0 if no node has soft taints."""
+    """Return the score of TaintToleration for each row, 0 to 100, shape (rows,); 0 if no node has soft taints."""
     counts = table.rows.constraints.soft_taint_counts(pod.tolerations)
     return 0 if counts is None else inverted(counts.take(rows))
 
@@ -91,7 +91,7 @@ class _Totals:
         self._cache: tuple[object, int, Int64s] | None = None  # rows and version of the table, and the totals
 
     def for_rows(self, pod: Pod, rows: Int64s) -> Int64s:
-        """Return the total score of a pod on some rows of the table, shape (rows,)."""
+        """Return the total score of a pod on the given rows of the table, shape (rows,)."""
         requests = pod.cached_requests
         # Another workload, or scores that depend on all candidates: score the rows, without the cache.
         if requests is None or requests is not self._requests or self._normalizes:

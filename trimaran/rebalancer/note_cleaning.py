@@ -39,7 +39,7 @@ class NoteCleaner:
         self._pauses: dict[str, _Pause] = {}
 
     def clean(self, noted: Iterable[Pod], moving: Container[str], mover: PodMover) -> None:
-        """Remove the notes of some pods.
+        """Remove the annotations of the given pods.
 
         Args:
             noted: the pods with a note.

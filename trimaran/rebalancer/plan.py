@@ -320,7 +320,7 @@ class _Search:
         return spent
 
     def _on(self, names: Iterable[str]) -> Bools:
-        """Return the pods on some nodes, shape (pods,)."""
+        """Return the pods on the given nodes, shape (pods,)."""
         rows = np.zeros(len(self._names), np.bool_)
         rows[[self._look.table.row(name) for name in names]] = True
         return rows[self._arrays.problem.rows]

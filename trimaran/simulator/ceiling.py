@@ -92,7 +92,7 @@ class CpuCeiling:
 
 
 def fair_shares(demands: Float64s, weights: Float64s, capacity: float) -> Float64s:
-    """Return what each of some pods gets of a CPU that they demand more of than there is.
+    """Return the CPU that each pod gets if the pods of a node demand more than it has.
 
     Each gets the lower one of its demand and its weight times a level, the same for all, at which capacity is used up.
 

@@ -106,7 +106,7 @@ class UseHistory:
         )
 
     def courses(self, pods: "Int64s") -> "Float64s":
-        """Return the mean use of the workloads of some pods in each hour of the day, cores and bytes.
+        """Return the mean use of the given pods' workloads in each hour of the day, cores and bytes.
 
         Args:
             pods: numbers of the pods.

@@ -24,7 +24,7 @@ _HIGH_USE, _IMPOSSIBLE_USE = 3.0, 2.0  # mean use, as a share of the requests, a
 def check_capacities(table: Table, columns: Mapping[str, Int64s]) -> None:
     """Report capacities in a wrong unit, such as cores or GiB.
 
-    DaemonSets may leave nearly nothing of a small node, so that one small node is no error.
+    DaemonSets may leave nearly nothing of a small node, so that one small node is not an error.
     """
     sound = np.flatnonzero(table.sound)
     for column, (impossible, small, large, unit) in _CAPACITIES.items() if sound.size else ():

@@ -48,16 +48,16 @@ class Table:
         return np.array([index not in self.broken for index in range(len(self.rows))], np.bool_)
 
     def drop(self, texts: Mapping[int, str]) -> None:
-        """Report an error for each of some rows, by index, and mark the rows as unusable."""
+        """Report an error for each of the given row indices, and mark the rows as unusable."""
         self.refuse(texts)
         self.broken.update(texts)
 
     def refuse(self, texts: Mapping[int, str]) -> None:
-        """Report an error for each of some rows, by index."""
+        """Report an error for each of the given row indices."""
         self.problems.refuse(*self._located(texts))
 
     def warn(self, texts: Mapping[int, str]) -> None:
-        """Report a warning for each of some rows, by index."""
+        """Report a warning for each of the given row indices."""
         self.problems.warn(*self._located(texts))
 
     def whole_numbers(
@@ -170,7 +170,7 @@ def read_arrays(path: Path, names: Sequence[str], problems: TraceProblems) -> li
     """Return the named arrays of an .npz archive.
 
     Raises:
-        TraceError: the file cannot be read, is no such archive, or has not all of the arrays.
+        TraceError: the file cannot be read, is not an archive of arrays, or lacks an array.
     """
     expected = f"{path}: must be an .npz archive written by numpy.savez, with the arrays {', '.join(names)}"
     try:

@@ -88,7 +88,7 @@ def pack_block(matrix: Matrix) -> bytes:
 
 
 def unpack_block(body: bytes, rows: Rows) -> Matrix:
-    """Return some rows of a packed block, shape (rows, 60).
+    """Return the given rows of a packed block, shape (rows, 60).
 
     Args:
         body: the packed block.

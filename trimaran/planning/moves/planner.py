@@ -205,7 +205,7 @@ class MovePlanner:
         return np.asarray((with_pod - without).sum(axis=1) / steps)
 
     def _rise_on(self, pod: int, rows: Int64s) -> Float64s:
-        """Return the increase of the cost of some nodes with a pod, shape (rows,)."""
+        """Return the increase of each given node's cost with a pod, shape (rows,)."""
         with_pod = self.use[0][rows] + self._problem.cpu[pod], self.use[1][rows] + self._problem.memory[pod]
         return np.asarray(self._costs.mean(with_pod, self._scale[:, rows]) - self._cost[rows].mean(axis=1))
 

@@ -19,7 +19,7 @@ from scoring.arrays import Float64s
 STEP_SECONDS = 60
 _SPAN_MINUTES, _MIN_SPAN_MINUTES = 120, 5
 _TIMEOUT_SECONDS = 60.0
-_MAX_VALUES = 50_000_000  # of an answer, with those that are missing: 400 MB
+_MAX_VALUES = 50_000_000  # values of a response, missing ones included: 400 MB
 _MAX_WARNINGS = 10
 _FAILED = (requests.RequestException, UnusableToken, TimeoutError)
 _INVALID = (LookupError, TypeError, ValueError, OverflowError)

@@ -40,7 +40,7 @@ class PersistentPodUse:
                 self._tables.save_pods(changes)
 
     def table(self, nodes: Collection[str], uids: Collection[str] = ()) -> "PodUseTable":
-        """Return the use of the pods on some nodes, and of some further pods, over the last day."""
+        """Return the use of the pods on the given nodes, and of further pods, over the last day."""
         courses = self._courses()
         with self._lock:
             return self._day().table(nodes, uids, courses)

@@ -94,7 +94,7 @@ class PodUseDay:
         return PodUseChanges([self._pods[key].row for key in added], gone, blocks, oldest_hour, begins)
 
     def table(self, nodes: Iterable[str], uids: Iterable[str], courses: Mapping[Workload, Float64s]) -> PodUseTable:
-        """Return the use of the pods on some nodes, and of some further pods.
+        """Return the use of the pods on the given nodes, and of further pods.
 
         Args:
             nodes: names of nodes, whose pods of the newest step are returned.

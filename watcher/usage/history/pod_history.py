@@ -76,7 +76,7 @@ class PodHistory(Generic[_Key]):
         self.forget([pod for pod in self._row if pod not in kept])
 
     def forget(self, pods: Iterable[_Key]) -> None:
-        """Forget some pods."""
+        """Forget the given pods."""
         for pod in pods:
             self._clear(pod)
 
@@ -120,7 +120,7 @@ class PodHistory(Generic[_Key]):
         self._memory[rows[:, None], of_hour % PERIODS] = memory[:, :periods]
 
     def past(self, pods: Sequence[_Key], steps: int) -> tuple[Float16s, Float16s]:
-        """Return the known past of some pods, the oldest step first; NaN where unknown, also for unknown pods.
+        """Return the known past of the given pods, the oldest step first; NaN where unknown, also for unknown pods.
 
         Args:
             pods: the pods.
