@@ -12,7 +12,7 @@ from urllib.parse import quote, unquote, urljoin, urlsplit, urlunsplit
 
 MASK = "********"
 MIN_TOKEN_LENGTH = 16  # a shorter token of ours can be guessed
-_MIN_SECRET_LENGTH = 4  # a shorter text is no secret, and redacting it would hide ordinary words
+_MIN_SECRET_LENGTH = 4  # a shorter text is not a secret, and redacting it would hide ordinary words
 _MAX_SECRETS = 512  # tokens are rotated: the oldest are forgotten
 _MAX_SECRET_LENGTH = 10_000
 _FORMS = re.compile(

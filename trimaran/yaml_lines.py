@@ -50,7 +50,7 @@ class KeyLines:
         return None
 
     def located(self, notes: Iterable[ConfigNote]) -> Iterator[tuple[ConfigNote, int | None]]:
-        """Yield each note with the line of its key; the first note of each profile has the profile's index."""
+        """Yield each note with the line of its key, which is searched for in the profile of the note."""
         profile = 0
         for note in notes:
             if note.path.startswith("profiles["):

@@ -1,6 +1,6 @@
 """Leadership of one process at a time by a Lease: acquire it, keep it, and end the process when it is lost.
 
-A Lease is no fence: the API server accepts writes of a process that no longer holds it. So every write is preceded by
+A Lease cannot fence: the API server accepts writes of a process that no longer holds it. So every write is preceded by
 :meth:`Leadership.may_write`, whose clocks also run while the process or the machine is suspended. A request that was
 sent just before the Lease expired can still arrive: a new leader waits for a whole duration of the Lease before it
 reads the cluster and writes. A process that has lost the Lease must not act on what it knows, so it ends.

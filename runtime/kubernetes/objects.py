@@ -225,7 +225,7 @@ class CachedRequests:
         amounts: amounts by resource and name of the function, see :mod:`runtime.kubernetes.pod_demand`.
         requested: amounts by resource, as the Trimaran plugins count them.
         filter_requests: resources and amounts, as kube-scheduler's filter counts them.
-        node_change: amounts that such a pod adds to a node's sums, and before them the columns of these sums.
+        node_change: column of each sum in the node table, and the amount that such a pod adds to each column.
     """
 
     amounts: dict[tuple[str, str], int] = field(default_factory=dict)
@@ -657,7 +657,7 @@ def _owner(metadata: Any, title: str) -> Owner | None:
 
 
 def _annotated(metadata: Any) -> ResourceList:
-    """Return the amounts in annotations. Anybody may write any text there: one that is no amount counts as missing."""
+    """Return the amounts in annotations. Anybody may write there: a text that is not an amount counts as missing."""
     annotations = get(metadata, "annotations") or {}
     if not isinstance(annotations, Mapping):
         raise ValueError(f"metadata.annotations: must be a mapping, got {quoted(annotations)}")  # noqa: TRY004  a user's mistake

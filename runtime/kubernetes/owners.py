@@ -1,4 +1,4 @@
-"""Controllers of ReplicaSets and Jobs, from their metadata: the hop that names the workloads of their pods."""
+"""Controllers of ReplicaSets and Jobs, from their metadata: a pod's workload is its owner's owner."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, Final

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from runtime.server.connection import Connection, ConnectionState, EncodedResponse
 from runtime.server.sending_limit import MIN_WAIT_SECONDS, SendingLimit, longest_waiting
 
-MAX_BUFFERED_BYTES = 64 << 20  # of incomplete requests, over all connections
+MAX_BUFFERED_BYTES = 64 << 20  # memory of incomplete requests, over all connections
 MAX_CONNECTIONS = 4096
 _OWN_FILES = 124  # other open files of a worker: the store, the log, connections to providers
 _ACCEPTED_AT_ONCE = 256  # per turn, but at most _MAX_EXCESS above the limit before old connections are closed

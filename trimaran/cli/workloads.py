@@ -225,7 +225,7 @@ def _change(container: AdvisedContainer, resource: str) -> str:
 
 
 def _reasons(container: AdvisedContainer) -> Iterator[str]:
-    """Yield the reasons, each with the resource unless both have the same."""
+    """Yield the reasons for CPU and memory; a reason that both share is yielded once, without a resource."""
     cpu, memory = (container.reason[resource] for resource in RESOURCES)
     if cpu == memory:
         yield from (cpu,) if cpu else ()

@@ -70,7 +70,7 @@ class PlannedTargets:
         self._lock = threading.Lock()
         self._noted: OrderedDict[str, _Noted] = OrderedDict()  # all notes by UID of the noted pod, oldest first
         self._namespaces: dict[str, dict[str, _Noted]] = defaultdict(dict)  # the same by namespace
-        self._vacancies: dict[_Kin, list[_Noted]] = defaultdict(list)  # of deleted pods, without a taker, oldest first
+        self._vacancies: dict[_Kin, list[_Noted]] = defaultdict(list)  # of deleted, unreplaced pods, oldest first
         self._claimed: dict[str, _Noted] = {}  # by pending replacement
         self._settled: dict[str, _Noted] = {}  # by bound replacement
         self._ends: list[tuple[float, str]] = []  # heap of ends and UIDs, some of which are outdated

@@ -184,7 +184,7 @@ class ClusterState:
         """Count a pending pod on its nominated node, unless it is assumed on a node."""
         if pod.uid in self.assumptions:
             assumed = self.table.find(pod)
-            if assumed is not None and assumed[1].pod != pod:  # its requests have changed since
+            if assumed is not None and assumed[1].pod != pod:  # its requests have changed since it was assumed
                 self.table.assume(pod, assumed[0])
             return
         self._withdraw(pod.uid)

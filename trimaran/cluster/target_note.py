@@ -37,7 +37,7 @@ class TargetNote:
 
     @classmethod
     def read(cls, annotations: Mapping[str, Any]) -> "TargetNote | None":
-        """Read the note in a pod's annotations; None without a complete one, or with what is no name of a node."""
+        """Read the note in a pod's annotations; None if it is incomplete or does not name a valid node."""
         target, source, until = (annotations.get(name) for name in (TARGET, SOURCE, UNTIL))
         try:
             seconds = unix_seconds(until, UNTIL)

@@ -164,7 +164,7 @@ class _File:
         for key, value in {"leaseDuration": lease, "renewDeadline": renew, "retryPeriod": retry}.items():
             self._unless(value > 0, f"leaderElection.{key}", "must be above 0")
         self._unless(lease > renew, "leaderElection.leaseDuration", "must be longer than renewDeadline")
-        # The elector itself refuses this later, when kube-scheduler runs; its --write-config-to does not get there.
+        # The leader elector refuses this only when kube-scheduler runs, so --write-config-to does not report it.
         if 0 < renew <= retry * 6 // 5:
             self._findings.leave("leaderElection.renewDeadline", "must be longer than 1.2 times retryPeriod")
         lock = election.get("resourceLock", "") or "leases"

@@ -64,7 +64,7 @@ def uncounted_rules(pods: Sequence[Pod], nodes: NodeTable) -> Iterator[str]:
 
 
 def _may_select(term: PodAffinityTerm, pod: Pod) -> bool:
-    """Return whether a term selects a pod, or would with the labels of some namespaces."""
+    """Return whether a term selects a pod, or may do so because the labels of its namespace are unknown."""
     chosen = term.namespace_selector
     in_namespace = pod.namespace in term.namespaces
     if chosen is not None and not in_namespace:

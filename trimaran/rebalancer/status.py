@@ -104,7 +104,7 @@ def explanation(published: PublishedPlan, pod: str) -> dict[str, Any] | None:
 
 
 def _no_move(published: PublishedPlan, uid: str, node: str) -> tuple[str, str]:
-    """Return the reason, as a word and a text, why a pod that may move does not."""
+    """Return a code and a text that explain why the plan does not move an eligible pod."""
     plan = published.plan
     if missing := plan.missing.get(node, 0):
         return "few_bad_looks", f"{missing} more searches in a row must find its node {node}"

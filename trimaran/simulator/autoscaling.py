@@ -103,7 +103,7 @@ class Autoscaler:
             return []
         unneeded = [name for name in underused if now - self._unneeded_since[name] >= scaling.unneeded_minutes]
 
-        # Empty nodes go together, down to the spare nodes and the smallest size of the cluster.
+        # Empty nodes are removed together, which disrupts no pod, down to the spare nodes and the smallest cluster.
         names, counts = cluster.nodes.names, cluster.nodes.pod_counts
         removable = len(names) - scaling.min_nodes
         empty = [name for name in unneeded if not counts[cluster.nodes.row(name)]]

@@ -45,7 +45,7 @@ class NodeState:
         return cls(str(metadata.get("resourceVersion", "")), taints, ours, str(metadata.get("uid", "")))
 
     def is_newer_than(self, other: "NodeState") -> bool:
-        """Return whether this is a later state of the same node; False if a version is no number."""
+        """Return whether this is a later state of the same node; False if a version is not a number."""
         return self.uid == other.uid and version_number(self.version) > version_number(other.version) > 0
 
     def is_tainted(self, key: str) -> bool:

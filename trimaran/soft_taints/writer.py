@@ -35,8 +35,8 @@ from watcher.model import Grade, WatcherMetrics, averages
 WRITE_SECONDS = 10.0
 COMPONENT = "trimaran-nodes"
 _EVENTS_SECONDS = 30.0  # for all Events of a cycle; the rest is dropped
-_CYCLE_SECONDS = 60.0  # of writes, so that nodes whose writes time out delay new metrics by no more than this
-_RETRY_SHARE = 0.1  # of the budget, for retries that fail
+_CYCLE_SECONDS = 60.0  # longest run of writes: writes that time out delay the next metrics by no more than this
+_RETRY_SHARE = 0.1  # share of the write budget that failing retries may use
 _log = logging.getLogger(__name__)
 
 

@@ -71,7 +71,7 @@ class KubernetesMetricsServerProvider:
         self._refresh_seconds = options.capacity_refresh_seconds
         self._nodes: dict[str, ListedNode] = {}
         self._listed_at = self._list_due_at = -float("inf")  # on the monotonic clock
-        self._looked_up: set[str] = set()  # since the last list; not requested again before the next list
+        self._looked_up: set[str] = set()  # answered by the last list or a request since: not requested again before
         self._present: frozenset[str] = frozenset()  # nodes with metrics in the last sample
         self._lock = threading.Lock()
 

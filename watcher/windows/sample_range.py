@@ -21,7 +21,7 @@ LOWEST_PERCENT = -1e-6
 
 
 def are_wrong(values: Floats, most_percent: float) -> Flags:
-    """Return which values cannot be right; a NaN is no sample.
+    """Return which values cannot be right; a NaN is not a sample.
 
     Args:
         values: percent of capacity.

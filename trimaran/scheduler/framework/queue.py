@@ -114,7 +114,7 @@ class _Unschedulable:
             self.timed.remove(uid)
 
     def take(self, refused_by: frozenset[str], but: str) -> list[QueueEntry]:
-        """Remove and return a group, but for one pod."""
+        """Remove and return a group, except the pod with the uid ``but``."""
         entries = [entry for uid, entry in self.groups[refused_by].items() if uid != but]
         for entry in entries:
             self.remove(entry.pod.uid)
@@ -255,7 +255,7 @@ class SchedulingQueue:
             self._enqueue(entry, now)
 
     def move(self, event: ClusterEvent, now: float, but: str = "") -> None:
-        """Requeue the unschedulable pods for which an event may make room, but for one pod, given by its uid."""
+        """Requeue the unschedulable pods for which an event may make room, except the pod with the uid ``but``."""
         self._events += 1
         self._last_event[event] = self._events
         for refused_by in list(self._unschedulable.groups):
@@ -302,7 +302,7 @@ class SchedulingQueue:
             return self._active.pop()
 
     def _sort_by_priority(self, error: Exception, *more: QueueEntry) -> None:
-        """Sort the active pods by priority and time from now on: an order that fails for one pod is no order."""
+        """Sort the active pods by priority and time from now on: an order that fails for one pod cannot be used."""
         self._failed(error)
         self._sort_key = PrioritySort().sort_key
         entries = [*(self._entries[uid] for uid in self._active.by_uid), *more]

@@ -53,7 +53,7 @@ class Throughput:
 
     @property
     def is_enough(self) -> bool:
-        """Return whether nothing is negative."""
+        """Return whether a node with this free throughput has room: no rate is negative."""
         return min(self.total, self.read, self.write) >= 0
 
 

@@ -261,7 +261,7 @@ class Driver:
 
 @dataclass(frozen=True, slots=True)
 class StorageCapacity:
-    """A CSIStorageCapacity: how large a volume may be that is made for some nodes.
+    """A CSIStorageCapacity: largest volume that can be provisioned for a set of nodes.
 
     Attributes:
         storage_class: name of the StorageClass.

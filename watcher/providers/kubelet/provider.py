@@ -41,7 +41,7 @@ _CPU, _MEMORY = "kubelet:cpu:percent", "kubelet:memory:percent"
 _PRESSURE_NAMES = {
     type_: f"kubelet:{resource}_{kind}_pressure:percent" for (resource, kind), type_ in PRESSURES.items()
 }
-_NODES_SHARE = 0.5  # of a deadline, for the list of nodes
+_NODES_SHARE = 0.5  # share of a fetch's time that listing the nodes may take
 _CHECK_SECONDS = 10
 _MEASUREMENT_SECONDS, _POLL_SECONDS = 20, 0.5  # kubelets measure every 10 to 15 s
 # Setting that a failed kubelet may need; the text of other failures has its remedy.

@@ -25,7 +25,7 @@ class LabelNames:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names, the most important first."""
+        """Names of the labels, the most important first."""
         return tuple(self.by.split(", "))
 
     def of(self, series: Mapping[str, Any]) -> NodeLabels:

@@ -76,7 +76,7 @@ class Checks:
     def _check_names(
         self, query: ResourceQuery, expression: Expression, series: list[dict[str, Any]], deadline: Deadline
     ) -> Check:
-        """Return the check of series against nodes, and of a required metric's listed nodes against series."""
+        """Check that each series belongs to a node and, for a required metric, that each listed node has a series."""
         resolved = self._resolve(series, deadline)
         unseen = self.names.listed - {node.name for node in resolved.values()} if query.required else frozenset()
         for further in query.expressions:

@@ -134,7 +134,7 @@ class Expression:
         return self._gauge("avg_over_time", window) or f"avg_over_time({self.samples(window)})"
 
     def _pieces(self, window: str) -> tuple[int, int]:
-        """Return the number of rates whose spans make up a window, and their distance in seconds; 0 if it is no rate.
+        """Return the number of rates whose spans make up a window, and their distance in seconds; 0 for other queries.
 
         The spans overlap where the window is not a multiple of them.
         """

@@ -43,7 +43,7 @@ def align(requests: NumaRequests, zones: Zones, allocatable: Mapping[str, Int64s
 def _fit(
     amounts: Amounts, zones: Zones, allocatable: Mapping[str, Int64s], *, guaranteed: bool
 ) -> tuple[Bools, Int64s]:
-    """Return whether a single zone can hold some amounts, and the place of the first that can, shape (nodes,)."""
+    """Return whether a single zone has room for the amounts, and the first such zone, shape (nodes,)."""
     suits = zones.exists.copy()
     possible = np.ones(len(zones.known), np.bool_)
     is_limited = np.zeros(len(zones.known), np.bool_)

@@ -26,7 +26,7 @@ def is_extended(resource: str) -> bool:
 
 @dataclass
 class Zones:
-    """Zones of some nodes.
+    """NUMA zones of the nodes.
 
     Attributes:
         known: whether a node has a topology, shape (nodes,).
@@ -87,7 +87,7 @@ class Zones:
                 self.has[resource][row, place] = True
 
     def take(self, rows: Rows) -> "Zones":
-        """Return a copy of some rows."""
+        """Return a copy of the given rows."""
         return Zones(
             self.known[rows].copy(),
             self.aligns[rows].copy(),

@@ -16,7 +16,7 @@ class AggregateConstraints:
 
     Attributes:
         excess: amounts that must become free before the pod keeps to the bounds, shape (bounds,).
-        freed_by: returns what becomes free when a pod leaves, of some pods, shape (pods, bounds).
+        freed_by: returns the amounts that each of these pods frees by leaving, shape (pods, bounds).
         reason: why the pod is refused as long as too little is free.
     """
 

@@ -208,7 +208,7 @@ class DefaultPreemption(PostFilterPlugin):
         return self._own.tainted(nodes) & ~self._lowest.others
 
     def search(self, pod: Pod, nodes: NodeTable, rows: Int64s) -> VictimSearch:
-        """Return the search for the victims of a pending pod on some rows, shape (k,)."""
+        """Return the search for the victims of a pending pod on the given rows, shape (k,)."""
         return self.search_among(
             pod, nodes, rows, lambda placed: [each for each in placed if self.may_be_victim(each.pod, pod)]
         )

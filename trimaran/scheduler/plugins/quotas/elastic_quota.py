@@ -72,7 +72,7 @@ def excess(used: Amounts, more: Amounts, bounds: Amounts) -> Amounts:
 
 
 def added(*amounts: Amounts) -> Amounts:
-    """Return the sum of some amounts."""
+    """Return the sum of the amounts."""
     total: dict[str, int] = {}
     for each in amounts:
         for name, amount in each.items():

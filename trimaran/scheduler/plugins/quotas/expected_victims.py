@@ -8,7 +8,7 @@ from trimaran.scheduler.framework.extension_points import PREEMPTION_SECONDS
 
 
 class ExpectedVictims:
-    """Victims of pods for a short time after the choice, and as long as the pods are nominated to a node."""
+    """Victims of pending pods, for a short time after they are chosen, while the pods are nominated to a node."""
 
     def __init__(self) -> None:
         # By the uid of the pending pod: the uids of its victims, and the time at which they were chosen.

@@ -41,7 +41,7 @@ class NamespaceUse:
         return self._totals.get(namespace, _NOTHING)
 
     def without(self, nodes: NodeTable, uids: Collection[str]) -> "NamespaceUse":
-        """Return the sums without some pods, which follow the same table."""
+        """Return the sums without the given pods; the copy follows the same table."""
         self._follow(nodes)
         reduced, index = NamespaceUse(with_leaving=self._with_leaving, left_out=uids), nodes.occupancy.pod_index()
         reduced._table, reduced._version = self._table, self._version

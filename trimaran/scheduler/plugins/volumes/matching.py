@@ -122,9 +122,9 @@ def _choose(claim: Claim, volumes: Sequence[Volume], taken: Bools, rows: NodeRow
 
 
 def _provisioning(claim: Claim, rows: NodeRows, objects: Storage) -> tuple[Bools, Bools, Int64s]:
-    """Return masks of the nodes for which a claim's volume can be made, and with room for it, and the free space.
+    """Return masks of the nodes on which a claim's volume may be provisioned, and has room, and their free space.
 
-    Free space of -1 is not known, or too small.
+    The free space is -1 where it is unknown or too small.
     """
     everywhere: Bools = np.ones(len(rows), np.bool_)
     free_space = np.full(len(rows), _NONE)
