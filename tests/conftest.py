@@ -89,7 +89,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         dice = Random(seed)
         of_module = {name: dice.random() for name in dict.fromkeys(item.nodeid.partition("::")[0] for item in items)}
         items.sort(key=lambda item: (of_module[item.nodeid.partition("::")[0]], dice.random()))
-    marked = (item for item in items if item.get_closest_marker("server") or item.get_closest_marker("e2e"))
+    marked = (item for item in items if any(map(item.get_closest_marker, ("server", "e2e", "nodes"))))
     SERVER_TESTS.update(item.nodeid for item in marked)
 
 

@@ -115,7 +115,7 @@ class RealCluster(ControlPlane):
     def _flags(self) -> list[str | Path]:
         return [
             "--authorization-mode", "Node,RBAC", "--enable-admission-plugins", "NodeRestriction",
-            "--enable-aggregator-routing", "--kubelet-preferred-address-types", "InternalIP",
+            "--kubelet-preferred-address-types", "InternalIP",
             "--kubelet-certificate-authority", self.certificates.certificate,
             "--kubelet-client-certificate", self._kubelet_client, "--kubelet-client-key", self._kubelet_client,
         ]  # fmt: skip

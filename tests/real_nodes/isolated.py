@@ -46,7 +46,8 @@ def run(command: list[str]) -> int:
         finally:
             processes, groups = _clean()
             left = sorted(_mounts() - mounts)
-            _say(f"left behind: {processes} processes, {groups} control groups, {len(left)} mounts {' '.join(left)}")
+            found = f"{processes} processes, {groups} control groups, {len(left)} mounts"
+            _say(f"left behind and removed: {found} {' '.join(left)}".rstrip())
 
 
 def clean() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import requests
 import yaml
+from control_plane.api import names
 from control_plane.cluster import ControlPlane
 from control_plane.rights import grant_rights
 from real_nodes.images import WORKER_IMAGE
@@ -16,9 +17,9 @@ DEPLOY = Path(__file__).parents[2] / "deploy"
 _KUBELET = DEPLOY / "kustomize/components/kubelet/kustomization.yaml"
 
 
-def grant_shipped_rights(cluster: ControlPlane) -> None:
-    """Create the shipped accounts, with the watcher's right to read kubelets, which is a component."""
-    manifests = ("watcher", "extender", "nodes", "rebalancer", "rebalancer-act")
+def grant_shipped_rights(cluster: ControlPlane, *more: str) -> None:
+    """Create the accounts of shipped manifests, with the watcher's right to read kubelets, which is a component."""
+    manifests = ("watcher", "extender", "nodes", "rebalancer", "rebalancer-act", *more)
     grant_rights(cluster, *(DEPLOY / f"kubernetes/{name}.yaml" for name in manifests))
     for patch in yaml.safe_load(_KUBELET.read_text())["patches"]:
         if patch["target"]["kind"] == "ClusterRole":
@@ -109,3 +110,14 @@ def on_node(name: str) -> dict[str, Any]:
 def pods_of(cluster: ControlPlane, app: str) -> Sequence[dict[str, Any]]:
     """Return the pods of a Deployment."""
     return cluster.api.items("/api/v1/namespaces/default/pods", labelSelector=f"app={app}")
+
+
+@contextmanager
+def only(cluster: ControlPlane, name: str) -> Iterator[None]:
+    """Let new pods run on one node only."""
+    others = [f"/api/v1/nodes/{each}" for each in names(cluster.api.items("/api/v1/nodes")) if each != name]
+    for path in others:
+        cluster.api.patch(path, {"spec": {"unschedulable": True}})
+    yield
+    for path in others:
+        cluster.api.patch(path, {"spec": {"unschedulable": None}})

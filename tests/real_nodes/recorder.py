@@ -33,6 +33,10 @@ class Recorder:
         self._end.set()
         self._thread.join()
 
+    def is_recorded(self, until: float) -> bool:
+        """Return whether all nodes that run are recorded until a time."""
+        return all(self._readings[name][-1].time >= until for name in self._cluster.nodes)
+
     def cores(self, of: str, begin: float, end: float) -> float:
         """Return the mean number of cores in use between two times.
 

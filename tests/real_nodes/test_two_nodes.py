@@ -5,7 +5,6 @@ Processes and accounts are those of a cluster. Only the rebalancer's watcher is 
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 
 import pytest
 import requests
@@ -21,6 +20,7 @@ from real_nodes.programs import (
     grant_shipped_rights,
     load_of_nodes,
     on_node,
+    only,
     run_watcher,
 )
 from real_nodes.recorder import Recorder
@@ -79,19 +79,6 @@ def hungry(cluster: RealCluster, load: float) -> None:
     cluster.api.create(deployment("hungry", 1, killed, **on_node("node-1")))
 
 
-@contextmanager
-def only(cluster: RealCluster, name: str) -> Iterator[None]:
-    """Let new pods run on one node only."""
-    others = [f"/api/v1/nodes/{each}" for each in cluster.nodes if each != name]
-    for path in others:
-        cluster.api.patch(path, {"spec": {"unschedulable": True}})
-    try:
-        yield
-    finally:
-        for path in others:
-            cluster.api.patch(path, {"spec": {"unschedulable": None}})
-
-
 def running(cluster: RealCluster, app: str) -> int:
     """Return the number of Ready pods of a Deployment."""
     return sum(name.startswith(f"{app}-") for name in ready(cluster))
@@ -126,7 +113,7 @@ def test_a_pod_moves_to_the_planned_node(
     """The rebalancer moves a pod from the hot node; its replacement is Ready on the planned node."""
     with MeasuredDay(cluster, recorder) as day:
         loads = day.loads()
-        rebalancer = RebalancerProcess(cluster, day.url, "act", moves_per_hour=1)
+        rebalancer = RebalancerProcess(cluster, day.url, "act", moves_per_hour=1, lease_seconds=30)
         try:
             rebalancer.process.wait_until(lambda: any(each.is_made for each in ledger(cluster)), "a pod moves", 180)
             wait_until(lambda: ledger(cluster)[0].landed_on, "its replacement has a node", 60)
