@@ -118,6 +118,8 @@ def only(cluster: ControlPlane, name: str) -> Iterator[None]:
     others = [f"/api/v1/nodes/{each}" for each in names(cluster.api.items("/api/v1/nodes")) if each != name]
     for path in others:
         cluster.api.patch(path, {"spec": {"unschedulable": True}})
-    yield
-    for path in others:
-        cluster.api.patch(path, {"spec": {"unschedulable": None}})
+    try:
+        yield
+    finally:
+        for path in others:
+            cluster.api.patch(path, {"spec": {"unschedulable": None}})
