@@ -83,7 +83,7 @@ def solve_exactly(
         if cost_of_use(use, spread_weight) - split.fun <= tolerance * lowest:
             break
     while (limit := left()) > 0:
-        # A plan that costs hardly less than the best one is not looked for: that there is none is the proof.
+        # A plan that costs hardly less than the best one is not searched for: its absence is the proof.
         below = lowest * (1 - tolerance / 2)
         result = program.solve(limit, whole=True, below=below, gap=tolerance / 4)
         proven = below if result.status == _INFEASIBLE else result.mip_dual_bound

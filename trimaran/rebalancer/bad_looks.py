@@ -37,7 +37,7 @@ class BadLooks:
         return self._counts.get(name, (0, 0))[0] >= self._bad
 
     def missing(self, name: str) -> int:
-        """Return how many further searches in a row must find a node."""
+        """Return the number of further searches in a row that must find a node."""
         return self._bad - self._counts.get(name, (0, 0))[0]
 
     def forget(self) -> None:

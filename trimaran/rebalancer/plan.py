@@ -29,7 +29,7 @@ from trimaran.rebalancer.rules import MoveRules
 from watcher.pod_use_table import PERIOD_STEPS
 
 _NO_WORKLOAD = Workload("", "", "")
-_ENOUGH = 0.9  # of the best gain: a smaller pod that gains as much moves instead
+_ENOUGH = 0.9  # share of the best gain: a smaller pod that gains this much moves instead
 
 
 @dataclass(frozen=True, slots=True)

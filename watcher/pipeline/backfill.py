@@ -25,7 +25,7 @@ _log = logging.getLogger(__name__)
 _HOUR_MINUTES = 60
 _FULL_RESOLUTION_NODES = 1000  # with more nodes, one minute of five is filled: a day of 5,000 nodes takes half a minute
 _COARSE_MINUTES = 5
-_CHUNK_SHARE = 0.25  # of the interval; a chunk that takes longer is followed by shorter ones
+_CHUNK_SHARE = 0.25  # share of the interval; after a chunk that takes longer, chunks get shorter
 _RETRY_SECONDS = 300.0
 _STOP_SECONDS = 2.0
 

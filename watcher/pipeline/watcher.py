@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _STOP_SECONDS = 3.0  # less than a stopping worker has after its last request
-_ALLOWANCE_SECONDS = 30.0  # for a round, beyond twice the timeout of its fetch, before the loop counts as hanging
+_ALLOWANCE_SECONDS = 30.0  # a round may take this and twice its fetch's timeout before the loop counts as hanging
 
 
 class Watcher:

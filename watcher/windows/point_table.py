@@ -35,7 +35,7 @@ def choose_step(window: Window, steps: Sequence[int]) -> int:
 
 def averages_text(step_seconds: int) -> str:
     """Return the note for ``trimaran doctor`` that the source averages samples over steps of this length."""
-    return f"each point is an average over {step_seconds} s, in which samples out of range are looked for once an hour"
+    return f"each point is an average over {step_seconds} s, whose samples out of range are searched for once an hour"
 
 
 def step_tags(step_seconds: int) -> dict[str, str]:

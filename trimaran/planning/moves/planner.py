@@ -87,7 +87,7 @@ class MovePlanner:
         self._cost = costs.blocks(self.use, self._scale, self._blocks)
         self._pods = np.flatnonzero(problem.movable)  # candidates; a pod moves at most once
         self._relief = self._reliefs(self._pods)
-        self._rises: dict[int, _Rises] = {}  # of tried pods, by pod
+        self._rises: dict[int, _Rises] = {}  # the rises of tried pods, by pod
         self._accepted: dict[int, Bools] = {}
         self._open = np.ones(len(self._cost), np.bool_)  # nodes that take pods
 

@@ -198,7 +198,7 @@ class PostFilterPlugin(SchedulerPlugin, ABC):
     def post_filter(
         self, pod: Pod, nodes: NodeTable, verdicts: Mapping[str, FilterVerdict], now: float
     ) -> Preemption | Rejection:
-        """Return how to make room, or why that is impossible.
+        """Return the victims and the node that make room, or the reason why no node can.
 
         Args:
             pod: pending pod.

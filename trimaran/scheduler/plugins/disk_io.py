@@ -48,7 +48,7 @@ class Throughput:
     write: int
 
     def less(self, other: "Throughput") -> "Throughput":
-        """Return what is left without another one; it may be negative."""
+        """Subtract another throughput; the result may be negative."""
         return Throughput(self.total - other.total, self.read - other.read, self.write - other.write)
 
     @property

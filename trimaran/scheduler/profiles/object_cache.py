@@ -234,7 +234,7 @@ class ObjectCache:
         return found is not None and found.tracks_capacity
 
     def capacities(self) -> Collection[StorageCapacity]:
-        """Return what CSI drivers say about free space."""
+        """Return the CSIStorageCapacity objects of the drivers."""
         return self._objects["CSIStorageCapacity"].values()
 
     def attachments(self) -> Collection[Attachment]:

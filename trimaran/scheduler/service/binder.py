@@ -27,7 +27,7 @@ from trimaran.scheduler.framework.decisions import Bind, Prepare
 NOT_LEADING = "this process does not hold the Lease"
 OUTDATED = "the node has changed since the decision, and the pod no longer fits there"
 _UNBOUND = "the pod has no node"
-_MOST_BINDINGS = 3  # of one decision; 30 s with the default time limit
+_MOST_BINDINGS = 3  # tries to send one decision's Binding; 30 s with the default time limit
 _MAX_PAUSE_SECONDS = 5.0
 _JOIN_SECONDS = 3.0
 _log = logging.getLogger(__name__)

@@ -21,7 +21,7 @@ from trimaran.traces.loaders.rows import DatasetFiles, LoadError
 from trimaran.traces.trace import NO_LIMIT, PodUse, Trace
 
 _REQUESTED = 0.88  # requests after overcommit, as a share of allocatable
-_OVERCOMMIT = 1.5  # of CPU, if machines are generated
+_OVERCOMMIT = 1.5  # CPU overcommit of generated machines
 _MIN_REQUESTS = (1.0, 1024.0**2)
 _ROWS = NDArray[np.float16]
 

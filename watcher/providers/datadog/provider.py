@@ -212,7 +212,7 @@ class DatadogProvider:
         Args:
             query: the query.
             answer: the averages of each step.
-            samples: the samples of the hosts that were asked for them, which replace the averages.
+            samples: the queried samples of single hosts, which replace their averages.
             window: the window.
         """
         table = PointTable(query.text, query.type, window, answer.step, self._most_percent)
@@ -237,7 +237,7 @@ class DatadogProvider:
         findings = self._problems(query, answer, samples, unusable, unmatched, window)
         if (
             finer and finer.step > 1 and len(query.terms) == 1
-        ):  # of several terms the bounds are not those of the samples
+        ):  # with several terms, the samples may lie inside the bounds
             hidden = again - {finding.node for finding in table.findings()}
             findings += [hidden_in_averages(each, query.text, window.duration, finer.step) for each in sorted(hidden)]
         return table, findings

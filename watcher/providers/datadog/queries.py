@@ -56,13 +56,13 @@ class DatadogQuery:
     def request(self, scope: str, tag: str, step: int, *, has_extremes: bool) -> dict[str, Any]:
         """Return the queries and formulas of a request: the averages of each step, and then bounds of the samples.
 
-        Where a term is subtracted, the highest sample follows from its lowest value, so each combination is asked for.
+        Where a term is subtracted, the highest sample follows from its lowest value, so each combination is queried.
 
         Args:
             scope: the filter of hosts, in addition to that of each term.
             tag: the tag with the host.
             step: length of a step, seconds.
-            has_extremes: whether the lowest and the highest sample of each step are asked for, too.
+            has_extremes: whether the lowest and the highest sample of each step are queried, too.
         """
         methods = {"query": "avg", "low": "min", "high": "max"} if has_extremes else {"query": "avg"}
         queries = [

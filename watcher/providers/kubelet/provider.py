@@ -1,6 +1,6 @@
 """Provider that reads the kubelets: for clusters with neither Prometheus nor metrics-server.
 
-The API server lists the nodes. Each kubelet is asked for ``/stats/summary``, or, where it does not serve that to this
+The API server lists the nodes. Each kubelet is queried at ``/stats/summary``, or, where it does not serve that to this
 account, for ``/metrics/resource``, which has no pressure.
 
 - ``kubelet:cpu:percent``: cores in use since the previous sample, in percent of ``status.capacity``.

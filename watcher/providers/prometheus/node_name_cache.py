@@ -38,7 +38,7 @@ class NodeNameCache:
         self._names = NodeNames.unknown()
         self._until = 0.0
         self._read_at = -math.inf  # on the monotonic clock
-        self._read_hosts = self._pod_hosts  # those that were asked for in the last read
+        self._read_hosts = self._pod_hosts  # those that the last read requested
         self._lock = threading.Lock()
         self._unnamed: dict[str, frozenset[NodeLabels]] = {}  # window to series that had no name in the last fetch
 

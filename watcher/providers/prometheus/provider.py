@@ -213,7 +213,7 @@ class PrometheusProvider:
         try:
             shared = self._find_shared_names(window.end, deadline)
         except Exception as error:  # noqa: BLE001  the metrics are usable, and the next fetch tries again
-            message = f"machines with one name cannot be looked for: {self._connection.translated(error)}"
+            message = f"machines that share a node name cannot be queried: {self._connection.translated(error)}"
             findings.append(Finding(Kind.QUERY_FAILED, message, window.duration))
             return
         mark_shared_names(nodes, shared, window, findings)

@@ -18,8 +18,8 @@ from watcher.windows.shared_names import LEAST_PERCENT, SharedName
 
 _INTERVAL_SECONDS = 3600.0
 _SPAN = "5m"
-_MOST_PERCENT = 150.0  # of a possible sample
-_MOST_RESETS = 2  # of a counter of one machine in the span
+_MOST_PERCENT = 150.0  # largest possible sample
+_MOST_RESETS = 2  # one machine's counter is not reset more often in the span
 _NO_LABEL = "no label tells them apart: let each Prometheus add a label of its cluster, and set prometheus.matchers"
 _CLUSTERS = ("cluster", "cluster_name", "cluster_id", "k8s_cluster", "kubernetes_cluster", "environment", "region")
 
@@ -28,7 +28,7 @@ Resolve = Callable[[Iterable[NodeLabels]], Mapping[NodeLabels, Resolved]]
 
 
 class SharedNames:
-    """Names of nodes that several machines have, looked for once an hour. Thread-safe.
+    """Names of nodes that several machines share, queried once an hour. Thread-safe.
 
     Args:
         run: runs a PromQL expression at a time, in Unix seconds or now, and returns its series.

@@ -41,12 +41,12 @@ from watcher.workload_table import Bools, ContainerKey, ContainerTable, Float64s
 
 _PRIOR_MINUTES = 60.0
 _MEMORY_MINUTES = 1440.0
-_HOUR_MEMORY_MINUTES = 7 * 60.0  # of the mean of each hour of the day: seven days
+_HOUR_MEMORY_MINUTES = 7 * 60.0  # memory of the mean of each hour of the day: seven days
 _UNKNOWN = np.array([0.8, 0.3])[:, None]
 _UNKNOWN_MINUTES = 120.0
 _LOWEST_LEVEL, _HIGHEST_LEVEL = 0.05, 4.0
 _LEVEL_SECONDS, _LEAST_LEVEL_SECONDS = 1200.0, 600.0
-_PAST_DAY_WEIGHT = 0.5  # of each day relative to the next one: VerticalPodAutoscaler's half-life of 24 hours
+_PAST_DAY_WEIGHT = 0.5  # a day counts half of the next one: VerticalPodAutoscaler's half-life of 24 hours
 _SURVIVING = 0.95  # share of the limit that an eviction leaves, so that evictions are rare
 _CLOCK_JITTER_SECONDS = 3600.0
 _ROUNDS_A_DAY = 288  # of five minutes
@@ -354,7 +354,7 @@ class WorkloadLearner:
             return
         other = np.bincount(group[differs], weight[differs], len(rows))
         latest = np.full(len(rows), np.iinfo(np.int64).min)
-        np.maximum.at(latest, group[differs], revision[differs])  # of several, any, but always the same one
+        np.maximum.at(latest, group[differs], revision[differs])  # if there are several, any, but always the same one
         changed = other > np.bincount(group, weight, len(rows)) / 2
         begun = rows[changed & (table["revision"][rows] != 0)]
         if len(begun):

@@ -84,7 +84,7 @@ class DayCollector:
         self._runs[:count] += np.bincount(rows, ~known[:, 0], count)
 
     def result(self) -> FilledDay:
-        """Return what was collected."""
+        """Return the filled day."""
         size = len(self._rows)
         return FilledDay(
             self._day, list(self._rows), self._counts[:size], self._sums[:size], self._highest[:size],

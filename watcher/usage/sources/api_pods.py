@@ -96,7 +96,7 @@ class ApiPods:
         return [pod for pod in failed.running().values() if any(each.was_out_of_memory for each in pod.restarts or ())]
 
     def capacity(self, deadline: Deadline) -> Capacity:
-        """Return what pods may request on all nodes together.
+        """Return the sum of all nodes' allocatable resources.
 
         Raises:
             ProviderError: the nodes cannot be listed.

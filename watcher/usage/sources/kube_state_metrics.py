@@ -176,7 +176,7 @@ class KubeStatePods:
         return tuple(_pods(described, {}, restarts).values())
 
     def capacity(self, deadline: Deadline) -> Capacity | None:
-        """Return what pods may request on all nodes together; None without series of the nodes.
+        """Return the sum of all nodes' allocatable resources; None without series of the nodes.
 
         Raises:
             ProviderError: a query failed.

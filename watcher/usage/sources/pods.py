@@ -146,7 +146,7 @@ class PodSource(Protocol):
         ...
 
     def capacity(self, deadline: Deadline) -> Capacity | None:
-        """Return what pods may request on all nodes together; None if the source does not know the nodes.
+        """Return the sum of all nodes' allocatable resources; None if the source does not know the nodes.
 
         Raises:
             ProviderError: the nodes cannot be read; the message has the reason.

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _ABLE = (KUBELET, METRICS_SERVER, "Prometheus")
 _log = logging.getLogger(__name__)
 _Read = TypeVar("_Read")
-_PODS_SHARE = 0.5  # of a round's time, for the running pods
+_PODS_SHARE = 0.5  # share of a round's time that listing the running pods may take
 
 
 class FirstWorking:
@@ -70,7 +70,7 @@ class FirstWorking:
         return self._first(lambda source: source.killed(deadline), "killed pods are not known") or ()
 
     def capacity(self, deadline: Deadline) -> Capacity | None:
-        """Return what pods may request on all nodes together, from the first source that knows the nodes."""
+        """Return the sum of all nodes' allocatable resources, from the first source that knows the nodes."""
         return self._first(lambda source: source.capacity(deadline), "the capacity of the nodes is not known")
 
     def _first(self, read: Callable[[PodSource], _Read | None], failure: str) -> _Read | None:

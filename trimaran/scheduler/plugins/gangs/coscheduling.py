@@ -33,7 +33,7 @@ from trimaran.scheduler.framework.gang_directory import HELD, Gang, GangDirector
 from trimaran.scheduler.plugins.gangs.room import are_alike, room_for
 from trimaran.scheduler.plugins.preemption.lowest_priorities import LowestPriorities
 
-_PAUSE_SECONDS = 1.0  # of a gang that lost its nodes; kube-scheduler's first backoff of a pod
+_PAUSE_SECONDS = 1.0  # a gang that lost its nodes waits as long as a pod's first backoff in kube-scheduler
 _TYPE_KEYS = ("apiVersion", "kind")
 _ROOM_EVENTS = frozenset({ClusterEvent.NODE_ADDED, ClusterEvent.NODE_CHANGED, ClusterEvent.POD_GONE})
 

@@ -16,7 +16,7 @@ def are_alike(gang: Gang) -> bool:
 
 
 def room_for(pod: Pod, nodes: NodeTable) -> int:
-    """Return how many pods like this one the nodes can take at most, by their requests and the number of pods."""
+    """Return the largest number of such pods that fit on the nodes, by requests and number of pods."""
     most = nodes.allocatable("pods")
     # A trace's nodes do not say how many pods they take.
     room = most - nodes.pod_counts if most.any() else np.full(len(nodes), _MANY)

@@ -21,7 +21,7 @@ ALL: Final = "All"
 ONLY_EXCLUSIVE: Final = "OnlyExclusiveResources"
 _VERSION = "pfp0v001"
 _METHOD_ONLY_EXCLUSIVE = "with-exclusive-resources"
-_MOST_UNKNOWN = 16  # of more pods that started since the last write, the times tell
+_MOST_UNKNOWN = 16  # if more pods started since the last write, their times decide
 
 
 def fingerprint(pods: Iterable[Pod]) -> str:

@@ -27,7 +27,7 @@ from trimaran.scheduler.plugins.preemption.lowest_priorities import LowestPriori
 from trimaran.scheduler.plugins.preemption.shared_nodes import OwnNodes
 from trimaran.scheduler.plugins.preemption.victims import NO_VICTIMS, Candidate, DominatedCandidate, VictimSearch
 
-_LATE_SECONDS = 60.0  # by which a watch may be late
+_LATE_SECONDS = 60.0  # largest delay of a watch
 _NOT_HELPFUL = "Preemption is not helpful for scheduling"
 _SHARED = "node(s) are shared with other schedulers, where preemption is off"
 

@@ -65,7 +65,7 @@ class VolumeMatches:
 
 
 def match_volumes(bound: Sequence[Claim], unbound: Sequence[Claim], rows: NodeRows, objects: Storage) -> VolumeMatches:
-    """Return what serves the claims of a pod on each node.
+    """Return the volumes that can serve a pod's claims on each node.
 
     Args:
         bound: claims that are bound to a volume.
@@ -142,6 +142,6 @@ def _provisioning(claim: Claim, rows: NodeRows, objects: Storage) -> tuple[Bools
         if capacity.nodes is not None:
             requirements = capacity.nodes.requirements
             near_it = rows.constraints.matching_any([NodeSelectorTerm(requirements)]) if requirements else everywhere
-            free_space[near_it & ~has_room] = capacity.free  # of several, kube-scheduler takes any
+            free_space[near_it & ~has_room] = capacity.free  # kube-scheduler takes any of several
             has_room = has_room | near_it
     return allowed, has_room, free_space

@@ -40,7 +40,7 @@ class Storage(Protocol):
         ...
 
     def capacities(self) -> Collection[StorageCapacity]:
-        """Return what CSI drivers say about free space."""
+        """Return the CSIStorageCapacity objects of the drivers."""
         ...
 
     def attachments(self) -> Collection[Attachment]:
