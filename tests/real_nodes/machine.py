@@ -15,8 +15,9 @@ def description() -> str:
     """Return one line with what this machine has."""
     kinds = [name for name in _NAMESPACES if Path("/proc/self/ns", name).exists()]
     programs = " ".join(f"{Path(name).name} {'yes' if shutil.which(name) else 'no'}" for name in NODE_PACKAGES)
+    tried = "" if cgroups.version() <= 1 else " (never tried)"
     return (
-        f"this machine: cgroup v{cgroups.version()}, namespaces {' '.join(kinds)}, "
+        f"this machine: cgroup v{cgroups.version()}{tried}, namespaces {' '.join(kinds)}, "
         f"overlay {'yes' if _has_overlay() else 'no'}, {'root' if os.geteuid() == 0 else 'not root'}, "
         f"{os.cpu_count()} processors, {programs}"
     )
