@@ -205,7 +205,7 @@ def test_throttling_is_seen(
 ) -> None:  # fmt: skip
     """Prometheus has the share of periods in which a container waited at its own limit; the others waited in few.
 
-    The pod's group has the same quota and stops it first in some periods, which the container's counter does not have.
+    The pod's group has the same quota: perhaps it stops the pod first in the periods that the container does not count.
     """
     last, begin, end = rounds["Prometheus"]
     uids = {each["metadata"]["name"]: each["metadata"]["uid"] for each in cluster.api.items("/api/v1/pods")}
