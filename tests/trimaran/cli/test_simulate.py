@@ -408,7 +408,7 @@ def test_saved_nodes_are_measured_on_request(worlds: list[Path]) -> None:
         (["compare", "--overcommit", "nan"], "one number from 0.01 to 1000, or two"),
         (["compare", "--overcommit", "1e308"], "one number from 0.01 to 1000, or two"),
         (["sweep", "--overcommit", "1,,2"], "numbers from 0.01 to 1000, separated by commas"),
-        (["compare", "--jobs", "0"], "'--jobs': 0"),
+        (["compare", "--jobs", "0"], "'--jobs': must not be 0"),
         (["run", "--interval-minutes", "0"], "'--interval-minutes': 0 is not in the range x>=1"),
         (["compare", "--seed", "-1"], "'--seed': -1 is not in the range x>=0"),
         (["compare", "--delay-minutes", "6"], "'--delay-minutes': 6 is not in the range 0<=x<=5"),

@@ -112,7 +112,7 @@ def test_null_is_unset_and_unread_arguments_are_accepted(text):
         (f"{PROFILE}  plugins: {{multiPoint: {{enabled: [{{name: Mine}}]}}}}", {"others": ["Mine"]}, "Mine"),
         ("parallelism: !!int 5", {}, "YAML tag"),
         ("clientConnection: {contentType: text/plain}", {}, "other types"),
-        ("a: &a {b: c}\n<<: *a", {}, "is not a name"),
+        ("a: &a {b: c}\n<<: *a", {}, "line 4: the key"),
     ],
 )
 def test_what_is_not_known_is_not_a_yes(text, options, unknown):
