@@ -24,12 +24,12 @@ import json
 import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
+import joblib
 import numpy as np
 import yaml
 from benefit_verdicts import Judging
@@ -190,10 +190,11 @@ class Store:
         last = SAME_PODS if same_pods else SHIPPED
         known = {(row["world"], row["seed"]) for row in self.rows if row["policy"] == last}
         todo = [(name, seed) for seed in range(seeds) for name in worlds if (name, seed) not in known]
-        with ProcessPoolExecutor(self._jobs) as pool, self._file.open("a") as file:
-            for done in as_completed([pool.submit(replays, self._folder, *each, same_pods) for each in todo]):
-                self.rows += done.result()
-                file.write("".join(json.dumps(row) + "\n" for row in done.result()))
+        calls = (joblib.delayed(replays)(self._folder, *each, same_pods) for each in todo)
+        with self._file.open("a") as file:
+            for done in joblib.Parallel(n_jobs=self._jobs, return_as="generator_unordered")(calls):
+                self.rows += done
+                file.write("".join(json.dumps(row) + "\n" for row in done))
                 file.flush()
 
 
