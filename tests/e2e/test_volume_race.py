@@ -60,9 +60,9 @@ class Binder:
         writes = self.plugin.pre_bind(pod, node_name)
         assert not isinstance(writes, Rejection)
         for each in writes:
-            headers = {"Content-Type": each.content_type}
+            headers = {"Content-Type": each.form}
             try:
-                self._api.request(each.method, each.path, json=dict(each.body), headers=headers)
+                self._api.request("PATCH", each.path, json=dict(each.body), headers=headers)
             except requests.HTTPError as error:
                 self.plugin.unreserve(pod, node_name)
                 return error.response.status_code
