@@ -1,25 +1,20 @@
 """Verdicts about load-aware placement, compared with what it changes in replays."""
 
-import importlib
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from types import ModuleType
 
 import pytest
+from support.research import imported
 
 from trimaran.planning.benefit import BenefitVerdict
 from trimaran.traces.synthetic import Synthetic
 
-FOLDER = Path(__file__).parents[2] / "research"
-
 
 @pytest.fixture(scope="module")
 def script() -> Iterator[ModuleType]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(FOLDER)
-        yield importlib.import_module("benefit_verdicts")
-        sys.modules.pop("benefit_verdicts")
+    with imported("benefit_verdicts") as module:
+        yield module
 
 
 @pytest.mark.slow

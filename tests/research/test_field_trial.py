@@ -1,28 +1,23 @@
 """Replayed field trials: A/A trials, planted effects, and planted harm."""
 
-import importlib
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from types import ModuleType
 
 import numpy as np
 import pytest
+from support.research import imported
 
 from trimaran.extender.trial.outcomes import HOT, BlockRecord
 from trimaran.extender.trial.schedule import TrialSchedule
 
-FOLDER = Path(__file__).parents[2] / "research"
 MINUTES, HOURS, NODES, WORLDS, NAMES = 30, 25, 30, 4, 50
 
 
 @pytest.fixture(scope="module")
 def script() -> Iterator[ModuleType]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(FOLDER)
-        yield importlib.import_module("field_trial")
-        sys.modules.pop("field_trial")
+    with imported("field_trial") as module:
+        yield module
 
 
 @pytest.fixture(scope="module")

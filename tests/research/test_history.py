@@ -1,14 +1,12 @@
 """Research on the worth of a history: weights of past days, and the mix with requests."""
 
-import importlib
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from types import ModuleType
 
 import numpy as np
 import pytest
+from support.research import imported
 
 from scoring import UseLevels
 from trimaran.simulator.cluster import Cluster
@@ -18,15 +16,11 @@ from trimaran.traces.history import STEPS_A_DAY, TraceHistory
 from trimaran.traces.synthetic import Synthetic
 from trimaran.traces.trace import Trace
 
-FOLDER = Path(__file__).parents[2] / "research"
-
 
 @pytest.fixture
-def script(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
-    monkeypatch.syspath_prepend(FOLDER)
-    yield importlib.import_module("history")
-    for name in ("history", "recombined"):
-        sys.modules.pop(name)
+def script() -> Iterator[ModuleType]:
+    with imported("history") as module:
+        yield module
 
 
 @pytest.fixture(scope="module")

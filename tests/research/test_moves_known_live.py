@@ -1,27 +1,22 @@
 """Replays of moves with what is known live: a watcher that loses its past, and start-ups."""
 
-import importlib
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from types import ModuleType
 
 import pytest
 from support.rebalancing import WIDE_RULES
+from support.research import imported
 from support.worlds import small_world
 
 from trimaran.simulator.moving.by_cost import CostMovePolicy
 from trimaran.simulator.policies.catalogue import policies
 
-RESEARCH = Path(__file__).parents[2] / "research"
-
 
 @pytest.fixture
-def script(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
-    monkeypatch.syspath_prepend(RESEARCH)
-    yield importlib.import_module("moves_known_live")
-    sys.modules.pop("moves_known_live", None)
+def script() -> Iterator[ModuleType]:
+    with imported("moves_known_live") as module:
+        yield module
 
 
 def test_a_lost_past_and_start_ups_count(script: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:

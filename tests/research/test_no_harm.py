@@ -1,7 +1,6 @@
 """Harm in full clusters: the worlds, the replays with the same pods, and what is worse than by the default."""
 
 import csv
-import importlib
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -9,6 +8,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from support.research import imported
 
 from trimaran.simulator.measures import measures
 from trimaran.simulator.policies.catalogue import DEFAULT, policies
@@ -16,16 +16,13 @@ from trimaran.simulator.replay import Replay
 from trimaran.traces.synthetic import Synthetic
 from trimaran.traces.trace import Trace, write_trace
 
-FOLDER = Path(__file__).parents[2] / "research"
 SIZE = {"nodes": 8, "minutes": 300, "warm_up_minutes": 60}
 
 
 @pytest.fixture
-def script(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
-    monkeypatch.syspath_prepend(FOLDER)
-    yield importlib.import_module("no_harm")
-    for name in ("no_harm", "benefit_verdicts", "recombined"):
-        sys.modules.pop(name)
+def script() -> Iterator[ModuleType]:
+    with imported("no_harm") as module:
+        yield module
 
 
 def small(seed: int) -> Trace:

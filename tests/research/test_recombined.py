@@ -1,6 +1,5 @@
 """Recombined worlds: the origin of their pods and nodes, and the properties that stay unchanged."""
 
-import importlib
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -9,6 +8,7 @@ from types import ModuleType
 
 import numpy as np
 import pytest
+from support.research import imported
 
 from trimaran.simulator.cluster import Cluster
 from trimaran.traces.problems import TraceError
@@ -16,14 +16,11 @@ from trimaran.traces.reading import read_trace
 from trimaran.traces.synthetic import Synthetic
 from trimaran.traces.trace import NO_LIMIT, Trace, write_trace
 
-FOLDER = Path(__file__).parents[2] / "research"
-
 
 @pytest.fixture
-def script(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
-    monkeypatch.syspath_prepend(FOLDER)
-    yield importlib.import_module("recombined")
-    sys.modules.pop("recombined")
+def script() -> Iterator[ModuleType]:
+    with imported("recombined") as module:
+        yield module
 
 
 SIZES = ((1, 5, 0.5), (2, 6, 0.5), (3, 7, 0.4), (4, 8, 0.5), (5, 9, 0.6))

@@ -1,12 +1,12 @@
 """The tuning study of the policies: its settings, its rule of choice, and its table."""
 
-import importlib
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+from support.research import imported
 
 from trimaran.simulator.comparison import ReplayResult, ReplayTask, ResultStore
 from trimaran.simulator.measures import HOT_PERCENTS, measures
@@ -16,16 +16,13 @@ from trimaran.traces.reading import read_trace
 from trimaran.traces.synthetic import Synthetic
 from trimaran.traces.trace import write_trace
 
-FOLDER = Path(__file__).parents[2] / "research"
 ONE, TWO = Path("one"), Path("two")
 
 
 @pytest.fixture
-def tuning(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
-    monkeypatch.syspath_prepend(FOLDER)
-    yield importlib.import_module("tuning")
-    for name in ("tuning", "tuning_settings"):
-        sys.modules.pop(name)
+def tuning() -> Iterator[ModuleType]:
+    with imported("tuning") as module:
+        yield module
 
 
 def test_every_policy_has_as_many_settings_and_the_first_is_the_shipped_one(tuning: ModuleType) -> None:

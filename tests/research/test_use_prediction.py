@@ -1,6 +1,5 @@
 """Errors of predictions of use, which a research script measures in replays."""
 
-import importlib
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,6 +7,7 @@ from types import ModuleType
 
 import numpy as np
 import pytest
+from support.research import imported
 
 from trimaran.traces.synthetic import Synthetic
 from trimaran.traces.trace import write_trace
@@ -17,10 +17,8 @@ FOLDER = Path(__file__).parents[2] / "research"
 
 @pytest.fixture(scope="module")
 def script() -> Iterator[ModuleType]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(FOLDER)
-        yield importlib.import_module("use_prediction")
-        sys.modules.pop("use_prediction")
+    with imported("use_prediction") as module:
+        yield module
 
 
 def test_both_tables_are_printed(

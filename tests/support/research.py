@@ -1,0 +1,27 @@
+"""Scripts of research/ as modules."""
+
+import importlib
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+FOLDER = Path(__file__).parents[2] / "research"
+
+
+@contextmanager
+def imported(name: str) -> Iterator[ModuleType]:
+    """Import a script, and forget it and the scripts that it imports at the end: their names are common words."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(FOLDER)
+        before = set(sys.modules)
+        try:
+            yield importlib.import_module(name)
+        finally:
+            for new in set(sys.modules) - before:
+                file = getattr(sys.modules[new], "__file__", None)
+                if file is not None and Path(file).parent == FOLDER:
+                    del sys.modules[new]
