@@ -65,13 +65,6 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealCluster]:
 
 
 @pytest.fixture(scope="module")
-def recorder(cluster: RealCluster) -> Iterator[Recorder]:
-    """A recorder of what nodes and pods use."""
-    with Recorder(cluster) as recorder:
-        yield recorder
-
-
-@pytest.fixture(scope="module")
 def prometheus(cluster: RealCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A Prometheus server that scrapes the kubelets as kube-prometheus does."""
     targets = [

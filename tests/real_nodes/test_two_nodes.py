@@ -45,13 +45,6 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealCluster]:
 
 
 @pytest.fixture(scope="module")
-def recorder(cluster: RealCluster) -> Iterator[Recorder]:
-    """A recorder of what the nodes use."""
-    with Recorder(cluster) as recorder:
-        yield recorder
-
-
-@pytest.fixture(scope="module")
 def watcher(cluster: RealCluster) -> Iterator[Service]:
     """A watcher that reads the kubelets."""
     settings = (f"watch.windows={WINDOW_SECONDS}s", "watch.interval_seconds=5", "workloads.interval_seconds=60")
