@@ -12,6 +12,7 @@ from client import arguments
 from client.connecting import WatcherClient
 from client.errors import ClientError, NoMetrics, StaleMetrics
 from runtime.outage_log import OutageLog
+from runtime.threads import start_thread
 from watcher.model import Grade, WatcherMetrics
 
 _log = logging.getLogger(__name__)
@@ -97,9 +98,8 @@ class Collector:
                 raise RuntimeError("this collector and its client are closed: create new ones")
             if self._thread is None:
                 self._refresh_safely()
-                thread = threading.Thread(target=self._run, name="collector", daemon=True)
-                thread.start()  # ends at once if the collector was closed meanwhile
-                self._thread = thread  # only a thread that has started can be joined, as by close()
+                # It ends at once if the collector was closed meanwhile.
+                self._thread = start_thread(self._run, "collector")
         return self
 
     def refresh(self) -> bool:

@@ -1,4 +1,4 @@
-"""Turns of a thread that survive every error, and waiting for threads to end."""
+"""Turns of a thread that survive every error, the start of threads, and waiting for them to end."""
 
 import logging
 import threading
@@ -45,6 +45,17 @@ class TurnGuard:
         self.failure = ""
         self._outage.worked()
         return result
+
+
+def start_thread(run: Callable[[], None], name: str) -> threading.Thread:
+    """Start a daemon thread, and return it.
+
+    Only a thread that has started can be joined: another thread may stop a component between the two, so it must store
+    no thread before.
+    """
+    thread = threading.Thread(target=run, name=name, daemon=True)
+    thread.start()
+    return thread
 
 
 def join_all(threads: Sequence[threading.Thread], seconds: float) -> bool:

@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from runtime.threads import TurnGuard
+from runtime.threads import TurnGuard, start_thread
 
 _log = logging.getLogger(__name__)
 _FIRST_RETRY_SECONDS = 2.0
@@ -46,9 +46,7 @@ class Loop:
 
     def start(self) -> None:
         """Start the first round in a background thread."""
-        thread = threading.Thread(target=self._run, name="watching", daemon=True)
-        thread.start()
-        self._thread = thread  # only a thread that has started can be joined
+        self._thread = start_thread(self._run, "watching")
 
     def stop(self) -> None:
         """Prevent further rounds. A round in progress continues; use :meth:`join` to wait for its end."""

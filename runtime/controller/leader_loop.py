@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 from runtime.controller.leadership import Leadership
-from runtime.threads import TurnGuard
+from runtime.threads import TurnGuard, join_all
 
 _STUCK_SECONDS = 300.0
 _FIRST_SECONDS = 0.5  # between attempts until the first cycle has run
@@ -54,8 +54,7 @@ class LeaderElectedLoop:
     def stop(self) -> None:
         """Stop the threads, and release the Lease."""
         self._stop.set()
-        if self._thread.ident is not None:  # only a thread that has started can be joined
-            self._thread.join(_JOIN_SECONDS)
+        join_all([self._thread], _JOIN_SECONDS)
         if self._leadership is not None:
             self._leadership.stop()
 

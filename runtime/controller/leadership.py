@@ -16,7 +16,7 @@ from collections.abc import Callable
 
 from runtime.kubernetes.api import REQUEST_FAILURES
 from runtime.kubernetes.leader_election import Lease, uptime
-from runtime.threads import TurnGuard
+from runtime.threads import TurnGuard, join_all
 
 _STUCK_SECONDS = 60.0
 _JOIN_SECONDS = 3.0
@@ -61,8 +61,7 @@ class Leadership:
             release: False if a write may still arrive late: the Lease then expires.
         """
         self._stop.set()
-        if self._thread.ident is not None:
-            self._thread.join(_JOIN_SECONDS)
+        join_all([self._thread], _JOIN_SECONDS)
         if release and self.has_lease:
             self._lease.release()
         self._term = None

@@ -19,6 +19,7 @@ from runtime.http.session import UnexpectedResponse
 from runtime.kubernetes.api import REQUEST_FAILURES, KindNotServed, ListPage, ResourceExpired, WatchEvent
 from runtime.kubernetes.rbac import needed_rule
 from runtime.outage_log import OutageLog
+from runtime.threads import start_thread
 
 Object = dict[str, Any]
 
@@ -127,9 +128,7 @@ class Reflector:
     def start(self) -> None:
         """Start the thread."""
         name = f"reflector-{self._path.rpartition('/')[2]}"
-        thread = threading.Thread(target=self._run, name=name, daemon=True)
-        thread.start()
-        self._thread = thread  # only a thread that has started can be joined
+        self._thread = start_thread(self._run, name)
 
     def stop(self) -> None:
         """Ask the thread to stop; see :meth:`join`."""

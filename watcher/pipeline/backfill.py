@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 
 from runtime.http.budget import use_budget
 from runtime.http.gather import Deadline
+from runtime.threads import start_thread
 from watcher.errors import ProviderError
 from watcher.history import RESOLUTION_SECONDS
 from watcher.model import WatcherMetrics
@@ -90,9 +91,7 @@ class Backfill:
     def start(self) -> None:
         """Start to fill gaps in a background thread, if there is a provider that knows the past."""
         if self._provider is not None and self._hours:
-            thread = threading.Thread(target=self._run, name="backfill", daemon=True)
-            thread.start()
-            self._thread = thread  # only a thread that has started can be joined
+            self._thread = start_thread(self._run, "backfill")
 
     def stop(self) -> None:
         """Start no further chunk."""

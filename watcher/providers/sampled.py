@@ -14,6 +14,7 @@ from dataclasses import replace
 from runtime import duration
 from runtime.http.budget import use_budget
 from runtime.http.gather import Deadline
+from runtime.threads import start_thread
 from watcher.errors import ProviderAnswerError, ProviderError, ProviderUnavailable
 from watcher.findings import Action, Finding, Kind
 from watcher.freshness import CLOCK_CORRECTION_SECONDS, PRUNE_BATCH_SIZE
@@ -77,9 +78,7 @@ class Sampled:
         with self._changed:
             self._prepare()
             if self._thread is None and not self._stop.is_set():
-                thread = threading.Thread(target=self._run, name="sampling", daemon=True)
-                thread.start()
-                self._thread = thread  # only a thread that has started can be joined
+                self._thread = start_thread(self._run, "sampling")
             self._changed.wait_for(
                 lambda: self._can_serve(window) or self._failure or self._stop.is_set(), deadline.remaining_seconds()
             )

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from runtime.errors import SettingsError
 from runtime.http.budget import use_budget
 from runtime.http.gather import Deadline
+from runtime.threads import start_thread
 from watcher.errors import ProviderError
 from watcher.providers.base import PastPodUseProvider, SeriesProvider, close_provider, open_provider
 from watcher.settings import Settings
@@ -60,9 +61,7 @@ class WorkloadBackfill:
         """Update the running pods; start the backfill if days are missing."""
         self._running = pods
         if self._thread is None and not self._stopped.is_set() and self._learning.unfilled()[0]:
-            thread = threading.Thread(target=self._run, name="workload-backfill", daemon=True)
-            thread.start()
-            self._thread = thread  # only a thread that has started can be joined
+            self._thread = start_thread(self._run, "workload-backfill")
 
     def stop(self) -> None:
         """Stop, abort the present request, and wait a moment for the thread."""

@@ -21,7 +21,7 @@ from itertools import chain, islice
 from typing import Any, Protocol
 
 from client import ClientError, Collector
-from runtime.threads import TurnGuard
+from runtime.threads import TurnGuard, start_thread
 from scoring import NodeTable, Pod
 from trimaran.cluster.view import ClusterView
 from trimaran.extender.answer import PrioritizeOutcome, ScoredCandidates
@@ -119,9 +119,7 @@ class DecisionRecord:
 
     def start(self) -> None:
         """Start the thread."""
-        thread = threading.Thread(target=self._run, name="decisions", daemon=True)
-        thread.start()
-        self._thread = thread  # only a thread that has started can be joined
+        self._thread = start_thread(self._run, "decisions")
 
     def close(self) -> None:
         """Stop the thread."""

@@ -15,7 +15,7 @@ from typing import Any
 
 from client import ClientError, Collector
 from runtime.kubernetes.api import REQUEST_FAILURES, Sender
-from runtime.threads import TurnGuard
+from runtime.threads import TurnGuard, start_thread
 from scoring import Pod
 from trimaran.extender.trial.outcomes import BlockRecord, BlockSampler, BoundPod
 from trimaran.extender.trial.report import trial_document
@@ -105,9 +105,7 @@ class FieldTrial:
 
     def start(self) -> None:
         """Start the thread."""
-        thread = threading.Thread(target=self._run, name="trial", daemon=True)
-        thread.start()
-        self._thread = thread  # only a thread that has started can be joined
+        self._thread = start_thread(self._run, "trial")
 
     def close(self) -> None:
         """Stop the thread."""

@@ -26,6 +26,7 @@ from runtime.kubernetes.events import create_event
 from runtime.kubernetes.objects import Pod
 from runtime.kubernetes.paths import list_path
 from runtime.kubernetes.rbac import needed_rule
+from runtime.threads import join_all
 
 _REPEAT_SECONDS = 300.0
 _MOST_REMEMBERED = 20_000
@@ -135,9 +136,7 @@ class PodEventWriter:
             self._queue.put(None, timeout=_JOIN_SECONDS)
         except queue.Full:
             return False
-        if self._thread.ident is not None:
-            self._thread.join(_JOIN_SECONDS)
-        return not self._thread.is_alive()
+        return join_all([self._thread], _JOIN_SECONDS)
 
     def _run(self) -> None:
         while (event := self._queue.get()) is not None:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from runtime.outage_log import OutageLog
-from runtime.threads import TurnGuard
+from runtime.threads import TurnGuard, join_all
 from trimaran.scheduler.framework.decisions import Decision
 from trimaran.scheduler.framework.scheduler import Scheduler
 from trimaran.scheduler.service.event_queue import EventQueue
@@ -86,8 +86,7 @@ class SchedulingLoop:
         """Stop after the current cycle."""
         self._stop.set()
         self._event_queue.post(lambda _scheduler, _now: None)  # wakes the thread
-        if self._thread.ident is not None:
-            self._thread.join(_JOIN_SECONDS)
+        join_all([self._thread], _JOIN_SECONDS)
 
     def is_alive(self) -> bool:
         """Return whether the thread runs."""
