@@ -18,7 +18,8 @@ from rivals.volcano import VolcanoUsage
 
 from runtime.kubernetes.objects import CPU, MEMORY
 from scoring.load.measured_resource import CPU_LOAD
-from scoring.plugins.congestion_cost import CONGESTED_CPU_AND_MEMORY, CongestedResource, CongestionCost
+from scoring.plugins.congestion import CONGESTED_CPU_AND_MEMORY, CongestedResource
+from scoring.plugins.congestion_cost import CongestionCost
 from scoring.plugins.load_variation_risk_balancing import LoadVariationRiskBalancing
 from scoring.plugins.low_risk_over_commitment import LowRiskOverCommitment
 from scoring.plugins.node_resources_balanced_allocation import NodeResourcesBalancedAllocation

@@ -29,7 +29,7 @@ from scoring import (
     TargetLoadPacking,
 )
 from scoring.load.measured_resource import CPU_LOAD
-from scoring.plugins.congestion_cost import CONGESTED_CPU_AND_MEMORY
+from scoring.plugins.congestion import CONGESTED_CPU_AND_MEMORY
 from watcher.model import Metric, NodeMetrics, WatcherMetrics, Window
 
 COLORS = ("#0072b2", "#d55e00", "#009e73", "#a0457f")

@@ -48,82 +48,38 @@ A resource without metrics is left out; a node without any metrics scores 0 and 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, ClassVar, NamedTuple, Self
+from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
 
 from runtime.kubernetes import pod_demand
-from runtime.kubernetes.objects import CPU, MEMORY, Kin, Pod
+from runtime.kubernetes.objects import CPU, Pod
 from scoring.arguments import Between, Distinct, check_arguments, not_empty
 from scoring.arrays import Float64s, Int64s
 from scoring.load import recent_pods
-from scoring.load.measured_resource import CPU_LOAD, MEMORY_LOAD, MeasuredResource
 from scoring.load.metrics_table import MetricsTable
 from scoring.load.use_levels import NO_LEVELS, UseLevels
 from scoring.normalization import MAX_NODE_SCORE
 from scoring.plugins.base import Rows, ScorePlugin, Terms, per_pod
+from scoring.plugins.congestion import (
+    CONGESTED_CPU_AND_MEMORY,
+    HIGHEST_USE,
+    CongestedResource,
+    cost_of_requests,
+    cost_of_use,
+    costs_of_use,
+    level_of,
+)
+from scoring.plugins.same_owner import CROWD, added_variance, crowding_factors, owners_pods
 from scoring.plugins.stranding import size_terms, stranded_by, unmatched_room
 from scoring.table.node_table import NodeTable
-from scoring.table.occupancy import OwnedPods
 
 # Logarithms are compared to a millionth. The smallest rise stands for a pod without use.
 _STEPS = 2.0**20
 _SMALLEST = 2.0**-500
-_HIGHEST_USE = 1000.0
-# The share of the node's CPU that the factor ``crowding`` stands for, and the highest exponent of the factor.
-_CROWD = 0.05
-_MAX_CROWDS = 50
-# Cost of a node whose allocatable amount is requested completely.
-_REQUESTED_SHARE = 0.01
-# Weights of the expected excess and of the power, relative to the probability of exceeding the target.
-_EXCESS_SHARE = 5.0
-_POWER_SHARE = 1e-4
-# Smallest deviation, in parts of the target: means of the last minutes and of the past do not predict the next hours
-# more precisely. Memory is steadier.
-_MIN_DEVIATION = 0.05
-_MIN_DEVIATION_OF_MEMORY = 0.03
-# Density of the standard normal distribution at 0.
-_DENSITY = 1 / math.sqrt(2 * math.pi)
-# Up to this number of rows, looking at each row takes less time than the index of all nodes of an owner.
-_FEW_ROWS = 16
 # Marks unmeasured nodes until normalization; below the score of any rise.
 _UNMEASURED = np.iinfo(np.int64).min
 
-
-@dataclass(frozen=True, slots=True)
-class CongestedResource:
-    """Measured resource, with the parameters of the cost (use / target) ^ power of its congestion.
-
-    Attributes:
-        resource: measured resource.
-        target: use, in percent of capacity, at which the cost is 1.
-        power: exponent of the cost; with 1 the cost is proportional to use.
-    """
-
-    resource: MeasuredResource
-    target: Annotated[float, Between(0, 100, above=True)]
-    power: Annotated[float, Between(1, 64)]
-
-    def __post_init__(self) -> None:
-        check_arguments(self)
-
-
-CONGESTED_CPU_AND_MEMORY = (CongestedResource(CPU_LOAD, 75.0, 8.0), CongestedResource(MEMORY_LOAD, 95.0, 16.0))
-
-
-class _KinOnNodes(NamedTuple):
-    """Pods of the pending pod's owner on each node.
-
-    Attributes:
-        places: indices of the nodes that have any, ascending, shape (k,).
-        sums: sums over these pods on each such node.
-    """
-
-    places: Int64s
-    sums: Sequence[OwnedPods]
-
-
-_NO_KIN = _KinOnNodes(np.zeros(0, np.int64), ())
 _distinct = Distinct(lambda congested: congested.resource.name)
 
 
@@ -170,7 +126,7 @@ class CongestionCost(ScorePlugin):
             counted = measured.valid & (capacity > 0)
             terms["measured"] = terms["measured"] | counted
             terms[f"{name}.valid"], terms[f"{name}.capacity"] = counted, capacity
-            terms[f"{name}.measured_use"] = np.clip(measured.average / 100, 0.0, _HIGHEST_USE) * capacity
+            terms[f"{name}.measured_use"] = np.clip(measured.average / 100, 0.0, HIGHEST_USE) * capacity
             # A resource that does not count has infinite room, so its cost is 0.
             terms[f"_{name}.divisor"] = np.where(counted, capacity * (congested.target / 100), np.inf)
             allocatable = nodes.allocatable(name).astype(np.float64)
@@ -180,7 +136,7 @@ class CongestionCost(ScorePlugin):
         prefixes = tuple(f"{congested.resource.name}." for congested in self.resources)
         terms |= {key: terms.pop(key) for prefix in prefixes for key in [*terms] if key.startswith(prefix)}
         if self.crowding != 1:
-            terms["_crowd"] = np.maximum(_CROWD * nodes.capacity(CPU), 1.0)
+            terms["_crowd"] = np.maximum(CROWD * nodes.capacity(CPU), 1.0)
         if self.stranding != 1:
             terms |= size_terms(nodes)
         return terms
@@ -208,15 +164,18 @@ class CongestionCost(ScorePlugin):
         unreported = np.array([recent.use(expected) for expected in levels.expected_uses(recent.pods, names)])
         missing = recent_pods.clip_to_measured(unreported, measured)
         terms = {"missing_use": missing}
-        use, variance = measured + missing, None
+        use: Float64s = measured + missing
+        variances: list[Float64s | None] = [None] * len(names)
         if levels is not NO_LEVELS:
-            terms["expected_use"], variance = levels.expected_uses_on(nodes, rows, names)
+            terms["expected_use"], terms["variance"] = levels.expected_uses_on(nodes, rows, names)
             use = (1 - self.learnt) * use + self.learnt * terms["expected_use"]
-            terms["variance"] = variance
+            variances = [
+                row if levels.has_deviations(name) else None for name, row in zip(names, terms["variance"], strict=True)
+            ]
         terms["use"] = use
-        terms["cost"] = self._costs(_level(use, divisor), variance, divisor)
+        terms["cost"] = costs_of_use(self.resources, level_of(use, divisor), variances, divisor)
         terms["requested"] = np.array([nodes.in_tree_requests(name).take(rows) for name in names], np.float64)
-        terms["requested_cost"] = _requested_cost(terms["requested"], allocatable)
+        terms["requested_cost"] = cost_of_requests(terms["requested"], allocatable)
         result = {
             f"{name}.{term}": values[place]
             for place, name in enumerate(names)
@@ -227,53 +186,40 @@ class CongestionCost(ScorePlugin):
             result["_unmatched"] = unmatched_room(nodes, rows)
         return result
 
-    def _costs(self, level: Float64s, variance: Float64s | None, divisor: Float64s) -> Float64s:
-        """Return the cost of the use of each resource; see :func:`_cost`. All have the shape (resources, nodes)."""
-        known = [self.levels.has_deviations(congested.resource.name) for congested in self.resources]
-        if variance is None or not all(known):
-            rows = [None] * len(known) if variance is None else list(variance)
-            variances = [row if is_known else None for row, is_known in zip(rows, known, strict=True)]
-            return np.array([_cost(*each) for each in zip(self.resources, level, variances, divisor, strict=True)])
-        parameters = np.array([(each.target, _min_deviation(each)) for each in self.resources])
-        target, min_deviation = parameters.T[:, :, None]
-        deviation = np.hypot(np.sqrt(variance) / divisor, min_deviation)
-        powers = [_raised(row, congested.power) for row, congested in zip(level, self.resources, strict=True)]
-        return _uncertain_cost(level, deviation, target, np.array(powers))
-
     def pod_terms(self, pods: Sequence[Pod], node: Terms, nodes: NodeTable, rows: Rows) -> Terms:
         """Return the pod's expected use and the rise in cost of each resource, and the node's raw score."""
         terms: Terms = {}
         rise: Float64s = np.zeros((1, 1))
-        kin = [_kin_on(pod.kin, nodes, rows) for pod in pods]
+        owners = [owners_pods(pod.kin, nodes, rows) for pod in pods]
         expected_uses = self.levels.expected_uses(pods, [congested.resource.name for congested in self.resources])
         for congested, expected in zip(self.resources, expected_uses[:, :, None], strict=True):
             # Expected use shows the contention that a pod causes ...
             name = congested.resource.name
             divisor = node[f"_{name}.divisor"]
-            level = _level(node[f"{name}.use"] + expected, divisor)
+            level = level_of(node[f"{name}.use"] + expected, divisor)
             variance = node.get(f"{name}.variance")
             if variance is None:
-                cost = _cost(congested, level, None, divisor)
+                cost = cost_of_use(congested, level, None, divisor)
             else:
-                variance_after = variance + self._more_variance(pods, name, kin, len(variance))
+                variance_after = variance + added_variance(self.levels, pods, name, owners, len(variance))
                 terms[f"{name}.deviation"] = np.sqrt(variance_after)
-                cost = _cost(congested, level, variance_after, divisor)
+                cost = cost_of_use(congested, level, variance_after, divisor)
                 # Above the target, more deviation lowers the probability of exceeding it. That must not attract pods,
                 # so take the higher of the costs with the variance before and after. Elsewhere the latter is higher.
                 above = (level > 1).nonzero()
                 if above[0].size:
                     nodes_above = above[1]
-                    before = _cost(congested, level[above], variance.take(nodes_above), divisor.take(nodes_above))
+                    before = cost_of_use(congested, level[above], variance.take(nodes_above), divisor.take(nodes_above))
                     cost[above] = np.maximum(before, cost[above])
             terms[f"{name}.pod_use"], terms[f"{name}.rise"] = expected, cost - node[f"{name}.cost"]
             # ... and requests the room that it takes from later pods, whose requests must fit.
             request = per_pod(pods, pod_demand.in_tree_requests, name)
-            cost = _requested_cost(node[f"{name}.requested"] + request, node[f"_{name}.allocatable"])
+            cost = cost_of_requests(node[f"{name}.requested"] + request, node[f"_{name}.allocatable"])
             terms[f"{name}.requested_rise"] = cost - node[f"{name}.requested_cost"]
             rise = rise + terms[f"{name}.rise"] + terms[f"{name}.requested_rise"]
         # The owner's pods on the node and stranded room multiply the rise; the score is its negated logarithm.
         if self.crowding != 1:
-            terms["same_owner"], terms["crowding"] = self._crowding(kin, node["_crowd"])
+            terms["same_owner"], terms["crowding"] = crowding_factors(self.crowding, owners, node["_crowd"])
             rise = rise * terms["crowding"]
         if self.stranding != 1:
             terms["stranding"] = stranded_by(pods, node, node["_unmatched"])
@@ -282,46 +228,6 @@ class CongestionCost(ScorePlugin):
         score = -_STEPS * np.log2(np.maximum(rise, _SMALLEST))
         terms["score"] = np.where(node["measured"], score, float(_UNMEASURED)).astype(np.int64)
         return terms
-
-    def _more_variance(self, pods: Sequence[Pod], name: str, kin: Sequence[_KinOnNodes], size: int) -> Float64s:
-        """Return the rise in the variance of each node's use that each pod would cause, shape (pods, nodes).
-
-        Args:
-            pods: pending pods.
-            name: name of the resource.
-            kin: pods of the same owner on the nodes, for each pending pod.
-            size: number of nodes.
-        """
-        more = np.empty((len(pods), size))
-        for row, (pod, there) in enumerate(zip(pods, kin, strict=True)):
-            # (s + e) ^ 2 - s ^ 2 = e * (e + 2 * s)
-            pod_deviation = self.levels.deviation(pod.kin, name, 1.0, float(pod_demand.requests(pod, name)))
-            more[row] = pod_deviation * pod_deviation
-            if there.sums:
-                counts = np.array([owned.count for owned in there.sums], np.float64)
-                requests = np.array([owned.requests.get(name, 0) for owned in there.sums], np.float64)
-                on_nodes = self.levels.deviation(pod.kin, name, counts, requests)
-                more[row, there.places] = pod_deviation * (pod_deviation + 2 * on_nodes)
-        return more
-
-    def _crowding(self, kin: Sequence[_KinOnNodes], crowd: Float64s) -> tuple[Int64s, Float64s]:
-        """Return the number of pods of the same owner on each node, and the factor on the rise in cost.
-
-        Args:
-            kin: pods of the same owner on the nodes, for each pending pod.
-            crowd: CPU requests in millicores that stand for one factor ``crowding``, shape (nodes,).
-
-        Returns:
-            Both of shape (pods, nodes).
-        """
-        count, factor = np.zeros((len(kin), len(crowd)), np.int64), np.ones((len(kin), len(crowd)))
-        for row, there in enumerate(kin):
-            if there.sums:
-                cpu_milli = np.array([owned.cpu_milli for owned in there.sums], np.float64)
-                count[row, there.places] = [owned.count for owned in there.sums]
-                crowds = np.minimum(cpu_milli / crowd.take(there.places), _MAX_CROWDS)
-                factor[row, there.places] = np.power(self.crowding, crowds)
-        return count, factor
 
     def normalize(self, scores: Int64s) -> Int64s:
         """Return 100 for the smallest rise in cost and 0 for the largest; 100 for all nodes if all rises are equal.
@@ -354,67 +260,6 @@ class CongestionCost(ScorePlugin):
         return float((terms[f"{name}.use"] + terms[f"{name}.pod_use"]) / terms[f"{name}.capacity"])
 
 
-def cost_of_mean(levels: Float64s, resource: CongestedResource) -> Float64s:
-    """Return the cost of use whose mean is known but whose deviation is not: the smallest deviation is assumed.
-
-    Args:
-        levels: mean use, in parts of the target.
-        resource: resource in use.
-    """
-    return _uncertain_cost(levels, _min_deviation(resource), resource.target, _raised(levels, resource.power))
-
-
-def _level(use: Float64s, divisor: Float64s) -> Float64s:
-    """Return use in parts of the target, within 0 and the highest use that counts; ``divisor`` is use at the target."""
-    # The number of numpy calls decides the speed, not the number of nodes: np.clip takes as long as five of these.
-    level: Float64s = np.minimum(np.maximum(use / divisor, 0.0), _HIGHEST_USE)
-    return level
-
-
-def _cost(congested: CongestedResource, level: Float64s, variance: Float64s | None, divisor: Float64s) -> Float64s:
-    """Return the cost of the use of a resource; with a variance, the cost of normally distributed use.
-
-    Args:
-        congested: the resource.
-        level: mean use, in parts of the target.
-        variance: variance of the use, in the square of the unit of requests; None if it is not known.
-        divisor: use at the target, in the unit of requests.
-    """
-    power = _raised(level, congested.power)
-    if variance is None:
-        return power
-    deviation = np.hypot(np.sqrt(variance) / divisor, _min_deviation(congested))
-    return _uncertain_cost(level, deviation, congested.target, power)
-
-
-def _uncertain_cost(
-    level: Float64s, deviation: Float64s | float, target_percent: Float64s | float, power: Float64s
-) -> Float64s:
-    """Return the cost of normally distributed use, with mean ``level`` and deviation in parts of the target.
-
-    ``power`` is the power of the mean, the cost of use that is known exactly.
-    """
-    from scipy.special import ndtr  # importing scipy takes 0.1 s that most importers never need
-
-    # The expected excess of a normal distribution over the capacity has a closed form.
-    target = target_percent / 100
-    beyond = (level - 1 / target) / deviation
-    density = _DENSITY * np.exp(-0.5 * (beyond * beyond))
-    excess = deviation * (beyond * ndtr(beyond) + density)
-    total: Float64s = ndtr((level - 1) / deviation) + (_EXCESS_SHARE * target) * excess + _POWER_SHARE * power
-    return total
-
-
-def _raised(level: Float64s, power: float) -> Float64s:
-    """Return a power of levels; for a power of two by squaring, as ``np.power`` takes a hundred times as long."""
-    exponent = math.frexp(power)[1] - 1
-    if power != 2.0**exponent:
-        return np.asarray(np.power(level, power))
-    for _ in range(exponent):
-        level = level * level
-    return level
-
-
 def _between_extremes(scores: Int64s) -> Int64s:
     """Return 100 for the highest score and 0 for the lowest; 100 for all if all are equal."""
     if not scores.size:
@@ -424,35 +269,3 @@ def _between_extremes(scores: Int64s) -> Int64s:
     if not spread:
         return np.full_like(scores, MAX_NODE_SCORE)
     return np.asarray((scores - lowest) * MAX_NODE_SCORE // spread)
-
-
-def _min_deviation(congested: CongestedResource) -> float:
-    return _MIN_DEVIATION_OF_MEMORY if congested.resource.name == MEMORY else _MIN_DEVIATION
-
-
-def _requested_cost(requested: Float64s, divisor: Float64s) -> Float64s:
-    """Return the cost of the requests on nodes: 0.01 times the eighth power of requested / allocatable."""
-    level = np.minimum(requested / divisor, _HIGHEST_USE)
-    square = level * level
-    cost: Float64s = _REQUESTED_SHARE * (square * square) ** 2
-    return cost
-
-
-def _kin_on(kin: Kin | None, nodes: NodeTable, rows: Rows) -> _KinOnNodes:
-    """Return the pods of a workload or owner on the given rows of a node table."""
-    if kin is None:
-        return _NO_KIN
-    if not isinstance(rows, slice) and len(rows) <= _FEW_ROWS:
-        owned = [nodes.owners_on(row).get(kin) for row in rows.tolist()]
-        return _KinOnNodes(
-            np.array([place for place, sums in enumerate(owned) if sums is not None], np.int64),
-            [sums for sums in owned if sums is not None],
-        )
-    found = nodes.rows_with(kin)
-    if not found.size:
-        return _NO_KIN
-    has_kin = np.zeros(len(nodes), np.bool_)
-    has_kin[found] = True
-    places = has_kin[rows].nonzero()[0]
-    there = places if isinstance(rows, slice) else rows.take(places)
-    return _KinOnNodes(places, [nodes.owners_on(row)[kin] for row in there.tolist()])

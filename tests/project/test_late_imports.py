@@ -56,7 +56,7 @@ WORKLOADS = {
     "client.service.ServiceClient.pod_history", "client.service.ServiceClient._pod_history",
     "client.service.ServiceClient.workloads", "client.service.ServiceClient.workload_totals",
 }  # fmt: skip
-SCORES = {"scoring.beta_distribution.distribution", "scoring.plugins.congestion_cost._uncertain_cost"}
+SCORES = {"scoring.beta_distribution.distribution", "scoring.plugins.congestion._uncertain_cost"}
 
 # Programs that bring a process to the moment from which on it answers requests.
 WATCHER = """

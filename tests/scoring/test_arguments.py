@@ -26,7 +26,7 @@ from scoring import (
 )
 from scoring.arguments import ArgumentError
 from scoring.load.measured_resource import CPU_LOAD, MeasuredResource
-from scoring.plugins.congestion_cost import CongestedResource
+from scoring.plugins.congestion import CongestedResource
 from scoring.plugins.node_resources_fit import ResourceWeight, ShapePoint
 
 NAN = math.nan

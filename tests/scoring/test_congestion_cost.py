@@ -18,7 +18,7 @@ from scoring import (
     plugin_from_config,
 )
 from scoring.load.measured_resource import CPU_LOAD
-from scoring.plugins.congestion_cost import CongestedResource
+from scoring.plugins.congestion import CongestedResource
 from watcher.model import Metric, NodeMetrics, WatcherMetrics, Window
 
 GIB = 2**30

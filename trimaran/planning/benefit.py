@@ -27,7 +27,7 @@ from watcher.model import MetricType, WatcherMetrics, averages
 HOT_PERCENT = 80.0
 COOL_PERCENT = 50.0
 FULL = 0.9
-"""Share of full nodes from which replays have more hot minutes with load-aware placement."""
+"""Share of full nodes from which hot minutes can rise in replays with load-aware placement."""
 HALF_FULL = 0.5
 """Share of full nodes from which the difference in replays is within chance."""
 REACH_DEVIATIONS = 3
@@ -146,8 +146,8 @@ def _judge(figures: ClusterFigures) -> tuple[BenefitVerdict, str]:
     elif figures.full >= FULL:
         verdict = BenefitVerdict.HARM
         reason = (
-            f"{full}, so there is hardly a choice; replayed worlds like this have more hot minutes with load-aware "
-            "placement; lower requests (overcommit) or more nodes would change that"
+            f"{full}, so there is hardly a choice; in replayed worlds like this load-aware placement changed the hot "
+            "minutes little, and in some they rose; lower requests (overcommit) or more nodes would change that"
         )
     elif figures.hot == 0 and reach < HOT_PERCENT:
         verdict = BenefitVerdict.NONE

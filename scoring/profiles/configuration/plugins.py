@@ -18,7 +18,8 @@ from scoring.arguments import Between
 from scoring.kubernetes_version import LATEST_VERSION, ignores_arguments, in_tree_plugins, known_version
 from scoring.load.measured_resource import CPU_AND_MEMORY, MEASURED_RESOURCES, MeasuredResource, measured
 from scoring.plugins.base import Plugin, ScorePlugin
-from scoring.plugins.congestion_cost import CONGESTED_CPU_AND_MEMORY, CongestedResource, CongestionCost
+from scoring.plugins.congestion import CONGESTED_CPU_AND_MEMORY, CongestedResource
+from scoring.plugins.congestion_cost import CongestionCost
 from scoring.plugins.image_locality import ImageLocality
 from scoring.plugins.inter_pod_affinity import InterPodAffinity
 from scoring.plugins.load_variation_risk_balancing import LoadVariationRiskBalancing

@@ -7,7 +7,8 @@ from support.worlds import small_world
 
 from scoring import LoadVariationRiskBalancing, NodeResourcesFit, Profile, TargetLoadPacking
 from scoring.load.measured_resource import CPU_LOAD, DISK_LOAD, MEMORY_LOAD, NETWORK_LOAD
-from scoring.plugins.congestion_cost import CongestedResource, CongestionCost
+from scoring.plugins.congestion import CongestedResource
+from scoring.plugins.congestion_cost import CongestionCost
 from scoring.plugins.node_resources_fit import ResourceWeight
 from trimaran.simulator.policies.catalogue import policies
 from trimaran.simulator.policies.profiles import ProfilePolicy

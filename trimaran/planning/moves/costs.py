@@ -16,7 +16,7 @@ from functools import cached_property
 import numpy as np
 
 from scoring.arrays import Float64s
-from scoring.plugins.congestion_cost import CONGESTED_CPU_AND_MEMORY, CongestedResource, cost_of_mean
+from scoring.plugins.congestion import CONGESTED_CPU_AND_MEMORY, CongestedResource, cost_of_mean
 
 # Costs are tabulated, with this many steps up to the target, up to this multiple of the target.
 _STEPS = 4096
