@@ -29,6 +29,7 @@ def open_client(request: pytest.FixtureRequest, watch: Any, tmp_path: Path, monk
             if request.param == "embedded":
                 return stack.enter_context(LibraryClient(store_path=tmp_path / "watcher.sqlite"))
             service = watch()
+            stack.callback(service.terminate)  # killed, it would leave the certificates of its kubeconfig in files
             return stack.enter_context(ServiceClient(service.url))
 
         yield open_one

@@ -36,12 +36,20 @@ LEAKS = {
     "numpy_random": ("np.random.seed(1)", r"state of the global generator of numpy.random:"),
 }  # fmt: skip
 HEAD = """
-import logging, os, random, signal, socket, sqlite3, subprocess, tempfile, threading, time
+import atexit, logging, os, random, signal, socket, sqlite3, subprocess, tempfile, threading, time
 import numpy as np
 import pytest
 from support import leaks
 leaks.PATIENCE_SECONDS = 0.3
 KEPT, EVER = [], threading.Event()
+"""
+#: A server that no test or fixture ends; it does not answer for what others leave meanwhile.
+SESSION_SERVER = """
+def test_starts_server():
+    with leaks.kept_by_session("server"):
+        KEPT.append(subprocess.Popen(["sleep", "60"]))
+    atexit.register(KEPT[0].kill)
+
 """
 FIXTURES = """
 @pytest.fixture(scope="module")
@@ -103,13 +111,13 @@ def run_tests(folder: Path, text: str) -> str:
 def test_each_leak_fails_its_own_test(tmp_path: Path) -> None:
     """Each kind of leak is an error of the test that left it, and the test after it passes."""
     planted = (f"def test_{name}(): {body}\ndef test_after_{name}(): pass\n" for name, (body, _) in LEAKS.items())
-    output = run_tests(tmp_path, "\n".join(planted))
+    output = run_tests(tmp_path, SESSION_SERVER + "\n".join(planted))
     errors = re.findall(r"^ERROR test_planted.py::test_(\w+)", output, re.MULTILINE)
     assert sorted(errors) == sorted(LEAKS), output
     for name, (_, message) in LEAKS.items():
         text = output.partition(f"ERROR at teardown of test_{name} _")[2].partition("____ ")[0]
         assert re.search(f"^E? *{message}|^ *{message}", text, re.MULTILINE), (name, text)
-    assert f"{2 * len(LEAKS)} passed, {len(LEAKS)} errors" in output
+    assert f"{2 * len(LEAKS) + 1} passed, {len(LEAKS)} errors" in output
 
 
 def test_a_wider_fixture_answers_for_what_it_holds(tmp_path: Path) -> None:

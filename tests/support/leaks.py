@@ -104,7 +104,9 @@ class LeakGuard:
         new = now.since(earlier)
         own = set(new.resources)
         for fixture, held in self._held.items():
-            theirs = {key for key in own if key in held.resources or self._is_started_by(key, held)}
+            # Servers that the session keeps have their temporary files in another folder: none of these is theirs.
+            started = {key for key in own if not (isinstance(fixture, str) and key[0] == "temporary file")}
+            theirs = (own & held.resources) | {key for key in started if self._is_started_by(key, held)}
             self._held[fixture] = Difference(held.resources | theirs, held.states)
             self._known.resources |= theirs
             own -= theirs
