@@ -82,7 +82,7 @@ def load_or_exit(
 
 
 class ServiceStart:
-    """Options of a service as given, see :func:`service_options`."""
+    """Command-line options of a service, which :func:`service_options` adds, with a method that loads the settings."""
 
     def __init__(self, flags: dict[str, Any], file: Path | None, assignments: tuple[str, ...]) -> None:
         self._flags, self._file, self._assignments = flags, file, assignments
@@ -198,8 +198,8 @@ def watch(start: ServiceStart) -> None:
 def import_sqlite_utils() -> None:
     """Import sqlite-utils without pandas and numpy, which it imports if they are installed.
 
-    They are for column types that are not used here, cost memory and delay a restart. None in ``sys.modules`` makes
-    their import fail; so this is for a process of our own, before it has threads.
+    Both packages serve column types that are not used here, cost memory and delay a restart. None in ``sys.modules``
+    makes their import fail for the whole process, so call this before the process starts threads.
     """
     absent = {"numpy", "pandas"} - sys.modules.keys()
     sys.modules.update(dict.fromkeys(absent))  # type: ignore[arg-type]

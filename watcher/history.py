@@ -74,7 +74,7 @@ def check_metric(type_: str | None, operator: str | None, stored: Collection[tup
         stored: type and operator of each metric in the store; if there are none yet, all types and operators are valid.
 
     Raises:
-        BadHistoryQuery: there is no such metric; the message lists the metrics that there are.
+        BadHistoryQuery: the store has no such metric; the message lists the stored metrics.
     """
     requested = {"type": (type_, MetricType), "operator": (operator, Operator)}
     if not stored:

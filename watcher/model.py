@@ -238,7 +238,7 @@ class WatcherMetrics:
         return self.data[node]
 
     def as_listed(self, names: Iterable[str]) -> Self:
-        """Return the snapshot with the names of listed nodes for those that it has in another case.
+        """Return the snapshot with listed spellings of node names, where a name differs from a listed one only in case.
 
         Nodes of Kubernetes have lower-case names, while agents may report host names such as ``aks-pool-vmss00000A``.
 
@@ -279,8 +279,9 @@ class WatcherMetrics:
 def grades(metrics: WatcherMetrics) -> dict[str, str]:
     """Return the grade of each node of a snapshot, for people: how far its values can be trusted.
 
-    ``measured``, a :class:`Grade`, ``suspect`` for values that the watcher suspects, or ``incomplete`` for a node that
-    lacks an average of CPU or of memory that other nodes have: scores do not take such a node for measured.
+    The grade is ``measured``, a :class:`Grade`, ``suspect`` if a finding makes the values doubtful, or ``incomplete``
+    if the node lacks an average of CPU or memory that other nodes have. Scores do not use the values of an incomplete
+    node.
     """
     average_types = {name: averages(node).keys() for name, node in metrics.data.items()}
     complete = set().union(*average_types.values())

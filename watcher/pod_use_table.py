@@ -43,8 +43,8 @@ class PodUseTable:
             with the newest step, so it may have begun a moment ago.
         courses: mean use of a pod of the same workload in each hour of the day (UTC), cores and GiB, shape
             (2, pods, 24).
-        waiting: highest share of a round of the last hour for which each pod waited for CPU (PSI) though no limit of
-            its own throttled it, shape (pods,); NaN if unknown. None if nothing is known.
+        waiting: share of time in which each pod waited for CPU (PSI) while its own limit did not throttle it, the
+            highest of the last hour's measurements, shape (pods,); NaN if unknown. None if unknown for all pods.
     """
 
     timestamp: float
@@ -65,10 +65,10 @@ class PodUseTable:
 
     @classmethod
     def joined(cls, parts: Sequence[Self]) -> Self:
-        """Return the pods of several tables of the same time; of a pod that is in two, both rows."""
+        """Join tables of the same time. A pod that is in two tables has two rows in the result."""
         times = {part.timestamp for part in parts}
         if len(times) != 1:
-            raise ValueError("the tables are of different times, or there are none")
+            raise ValueError("the tables have different timestamps, or there is no table")
 
         def texts(name: str) -> tuple[str, ...]:
             return tuple(text for part in parts for text in getattr(part, name))

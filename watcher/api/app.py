@@ -44,7 +44,7 @@ def create_app(
         access: access check of HTTP requests; None admits everyone.
         dialect: JSON dialect of ``/watcher``.
         doctor: background checks of the providers; /watcher/health lists the failed checks as warnings.
-        pod_access: access to what is known of pods; None shows everything to each caller that is admitted.
+        pod_access: access check of the routes about pods; None shows everything to each admitted caller.
     """
     access = access or AccessCheck()
     views = NodeViews(watcher, dialect)
@@ -75,7 +75,7 @@ def create_routes(
         dialect: JSON dialect of ``/watcher``.
         views: responses about nodes.
         doctor: background checks of the providers.
-        pod_access: access to what is known of pods.
+        pod_access: access check of the routes about pods.
     """
     pod_access = pod_access or PodAccess(access)
     openapi = HttpResponse(orjson.dumps(openapi_document(dialect)))

@@ -43,7 +43,7 @@ class NodeViews:
 
         Args:
             watcher: watcher to read from.
-            dialect: JSON dialect of ``/watcher``; ``/compat/watcher`` always uses the one of load-watcher's Go code.
+            dialect: JSON dialect of ``/watcher``; ``/compat/watcher`` always uses ``Dialect.GO``.
         """
         self._watcher = watcher
         self._all_histories = threading.Lock()
@@ -78,9 +78,9 @@ class NodeViews:
         return None if response is None else (route, response)
 
     def is_ready(self) -> bool:
-        """Return whether there are fresh metrics, and the functions that answer ``/watcher`` return them.
+        """Return whether there are fresh metrics, and the response of ``/watcher`` with them is in the cache.
 
-        The request is the one of Go's HTTP client, which accepts gzip.
+        The response is the one for Go's HTTP client, which accepts gzip.
         """
         try:
             published = self._watcher.published()
@@ -150,7 +150,7 @@ class NodeViews:
 
         Raises:
             BadHistoryQuery: ``since`` or ``step`` is invalid, or there would be too many steps.
-            NotServed: the store has no such history of the node.
+            NotServed: the store has no history of the node with this resource and operator.
         """
         with nullcontext() if host else self._all_histories:
             history = self._watcher.history(host, type_, operator, since=since, step=step)
@@ -182,7 +182,7 @@ def check_parameters(given: tuple[str, ...], known: tuple[str, ...]) -> None:
 
 
 def _cached_body(published: Published, dialect: Dialect, environ: "WSGIEnvironment") -> HttpResponse | None:
-    """Return the response with all nodes of a snapshot if its body is built and the request's entity tag is usual."""
+    """Return the response with all nodes; None if its body is not built, or If-None-Match is not its entity tag."""
     columnar = _prefers_columns(environ.get("HTTP_ACCEPT", ""))
     body = published.built(None if columnar else dialect)
     tag = environ.get("HTTP_IF_NONE_MATCH")

@@ -10,12 +10,11 @@ from watcher.wire import Dialect
 
 
 def schema(name: str) -> dict[str, Any]:
-    """Return a JSON document that is part of the package.
+    """Return a JSON schema, or the source of the OpenAPI document, from the files of the package.
 
     Args:
-        name: ``kep`` for the schema of the payload that load-watcher documents, ``watcher`` for that of the payload
-            that the watcher writes, ``columns`` for that of its columnar form, ``openapi`` for the source of
-            :func:`document`.
+        name: ``kep`` for the payload that load-watcher documents, ``watcher`` for the payload that the watcher writes,
+            ``columns`` for the columnar form of this payload, ``openapi`` for the source of :func:`document`.
     """
     loaded: dict[str, Any] = orjson.loads(files("watcher").joinpath("schemas", f"{name}.json").read_bytes())
     return loaded

@@ -1,8 +1,8 @@
-"""Access to what is known of pods by namespace: a caller sees the workloads whose pods it may list.
+"""Access to information about pods, by namespace: a caller sees the workloads whose pods the caller may list.
 
 With ``workloads.access = "review"`` the API server reviews the caller's Kubernetes token. Callers with a token of the
-watcher's own (``server.tokens_file``) see everything. With ``closed``, which ``auto`` is on a port that everyone can
-reach, nobody sees a workload. The cluster's totals have no names, so they need no right.
+watcher's own (``server.tokens_file``) see everything. With ``closed`` nobody sees a workload; ``auto`` means ``closed``
+on a port that everyone can reach. The cluster's totals contain no names, so callers need no permission to see them.
 """
 
 from typing import TYPE_CHECKING
@@ -69,7 +69,7 @@ class PodCaller:
         """Check that the caller may list the pods of a namespace, or of ``ALL_NAMESPACES``.
 
         Raises:
-            AccessRefused: it may not, or this could not be decided.
+            AccessRefused: the caller may not, or the API server did not decide.
         """
         if not self.may_see(namespace):
             raise AccessRefused(self._refusal(AccessVerdict.FORBIDDEN, namespace))
@@ -82,7 +82,7 @@ class PodCaller:
 
 
 class PodAccess:
-    """Access check of the routes about pods, in addition to that of all routes.
+    """Access check of the routes about pods, in addition to the access check of all routes.
 
     Args:
         access: access check of all routes.
@@ -102,7 +102,7 @@ class PodAccess:
 
         Args:
             authorization: Authorization header of the request.
-            is_admitted: whether the request passed the check of all routes without an exception for its route.
+            is_admitted: whether the watcher's own access check admits the caller, without an exception for this route.
 
         Raises:
             AccessRefused: nobody sees a workload.
@@ -113,10 +113,10 @@ class PodAccess:
         return PodCaller(None if has_own_token else self._reviews, authorization)
 
     def check_totals(self, authorization: str, *, is_admitted: bool) -> None:
-        """Check that a caller may see totals: any that is admitted, and any with a valid Kubernetes token.
+        """Check that a caller may see totals: an admitted caller, or one with a valid Kubernetes token.
 
         Raises:
-            AccessRefused: it may not.
+            AccessRefused: the caller may not see the totals.
         """
         if not is_admitted:
             self.caller(authorization, is_admitted=False).may_see(ALL_NAMESPACES)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from watcher.usage.history.persistent_pod_use import PersistentPodUse
 
 _PARAMETERS = ("node", "pod")
-_MOST = 100  # nodes, and pods in addition to theirs: with 110 pods on a node some 11 MB
+_MOST = 100  # nodes, and as many single pods: with 110 pods on each node the response has 11 MB
 
 
 def pod_routes(past: "PersistentPodUse", why_empty: Callable[[], str], access: PodAccess) -> Blueprint:

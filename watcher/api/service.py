@@ -80,7 +80,7 @@ def open_access(
         server: settings of tokens, certificates, and routes that need no credentials.
         clock: function that returns Unix seconds.
         open_routes: further routes that need no credentials here, because they check credentials themselves.
-        tokenless_routes: routes that need no token of ours, because they review another one.
+        tokenless_routes: routes that need no token of the watcher, because they review Kubernetes tokens.
 
     Raises:
         SettingsError: the tokens cannot be used.
@@ -95,7 +95,7 @@ def open_access(
 
 
 def _open_accesses(settings: WatcherSettings) -> "tuple[AccessCheck, PodAccess | None]":
-    """Return the access check of all routes, and that of the routes about pods if there is another one.
+    """Return the access check of all routes, and the one of routes about pods if ``workloads.access`` is ``review``.
 
     Raises:
         SettingsError: the tokens or the access to the Kubernetes API cannot be used.

@@ -1,6 +1,6 @@
-"""Routes of workloads: what their pods use, as pages of items, one workload, or the compact form for services.
+"""Routes of workloads and the use of their pods: pages of workloads, all in columns for services, one, and totals.
 
-The cluster's totals are another route. :mod:`watcher.api.pod_access` decides what a caller sees.
+:mod:`watcher.api.pod_access` decides what a caller sees.
 """
 
 import re
@@ -38,8 +38,8 @@ def workload_routes(learned: "LearnerService", why_empty: Callable[[], str], acc
     """Return the routes ``/workloads``, ``/workloads/totals`` and ``/workloads/<namespace>/<kind>/<name>``.
 
     Args:
-        learned: what is known of workloads.
-        why_empty: returns the reason why nothing is known of any workload.
+        learned: the learned use of workloads.
+        why_empty: returns the reason why no workload is known.
         access: decides which namespaces' workloads a caller sees.
     """
     routes = Blueprint("workloads", __name__)
@@ -79,7 +79,7 @@ def workload_routes(learned: "LearnerService", why_empty: Callable[[], str], acc
 
 
 class _Views:
-    """Responses about workloads; what all responses of a round share is computed once."""
+    """Responses about workloads. The columns and the index are computed once per measurement of pods."""
 
     def __init__(self, learned: "LearnerService", why_empty: Callable[[], str]) -> None:
         self._learned, self._why_empty = learned, why_empty
@@ -87,7 +87,7 @@ class _Views:
         self._compact: tuple[WorkloadTable | None, bytes, str] = (None, b"", "")
 
     def compact(self, if_none_match: str, *, private: bool) -> HttpResponse:
-        """Return all workloads as columns, encoded once for each round; shared caches must not keep a private one."""
+        """Return all workloads as columns; with ``private``, shared HTTP caches must not store the response."""
         table = self._table()
         encoded_table, body, etag = self._compact
         if encoded_table is not table:
@@ -104,13 +104,13 @@ class _Views:
         """Return a page of workloads in the order of their names.
 
         Args:
-            caller: caller, who sees the workloads of some namespaces.
+            caller: the caller, who may see the workloads of some namespaces only.
             wanted: values that the workloads' namespace, kind or name must have.
             limit: largest number of workloads.
-            after: ``next`` of the page before; "" for the first page.
+            after: the value of ``next`` in the previous page; "" for the first page.
 
         Raises:
-            AccessRefused: the caller sees no workload, or this could not be decided.
+            AccessRefused: the caller may see no workload, or the API server did not decide.
         """
         if "namespace" in wanted:
             caller.require(wanted["namespace"])
@@ -151,7 +151,7 @@ class _Views:
         return responses.json_response(body)
 
     def totals(self) -> HttpResponse:
-        """Return the cluster's totals in the rounds of the last day."""
+        """Return the cluster's totals at each measurement of pods in the last day."""
         totals = self._learned.totals()
         if not len(totals):
             raise NotServed(MetricsCode.NO_METRICS, "the use of no pod is known", self._why_empty())

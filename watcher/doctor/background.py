@@ -17,8 +17,8 @@ _log = logging.getLogger(__name__)
 class Doctor:
     """Background thread that runs all checks at the service's start, and again while something is wrong.
 
-    A failed check is repeated after the next fetch, so that a problem is not shown after a fetch without it; at most
-    every 10 seconds, and at least every 5 minutes.
+    After a failure, the checks run again when the next fetch has ended, so that a solved problem is not shown for long:
+    at most every 10 seconds, and at least every 5 minutes.
 
     Args:
         settings: all settings.

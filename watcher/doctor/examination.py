@@ -25,7 +25,7 @@ from watcher.settings import Settings, WatchSettings
 
 
 def examine(settings: Settings, clock: Callable[[], float] = time.time, nodes: Collection[str] = ()) -> Iterator[Check]:
-    """Yield the steps of each provider, the default window, pods and the store; a provider's end after a failed one.
+    """Yield each provider's steps up to its first failed one, then those of the default window, pods and the store.
 
     An exception of a provider, which may be in another package, is a failed step.
 
@@ -82,7 +82,7 @@ def _name_history_start(provider: WindowProvider | SampleProvider, settings: Set
 
 
 def _guarded(provider: str, step: str, steps: Iterator[Check]) -> Iterator[Check]:
-    """Yield steps, and a failed one with the given name if a provider raises an exception that it must not raise."""
+    """Yield the given steps, and a failed step of the given name if the provider raises an unexpected exception."""
     try:
         yield from steps
     except Exception as error:  # noqa: BLE001  a provider in another package may raise anything

@@ -88,9 +88,9 @@ def _examine_ages(ages: list[float]) -> Iterator[Check]:
 
 
 def summarize(findings: Iterable[Finding]) -> Iterator[Check]:
-    """Yield a failed step for each kind of finding; a cause that several nodes share has one text.
+    """Yield a failed step for each kind of finding; its message names each cause once, with all affected nodes.
 
-    A problem in several windows is reported once, unless its figures are those of one window.
+    A problem in several windows is reported once, except low coverage, which differs between windows.
     """
     by_kind: dict[str, dict[tuple[str, str, str], dict[str, None]]] = {}
     for finding in findings:

@@ -19,9 +19,9 @@ _SHOWN = 5
 def examine_pods(settings: Settings, now: float, failed: Collection[str] = ()) -> Iterator[Check]:
     """Yield steps about the use of pods.
 
-    Measuring pods is optional: a step does not fail if it is switched off, or if no provider can do it, such as a
-    Prometheus without series of pods. A source that does not answer is a failed step, and so are names that separate
-    the pods of one program.
+    Measuring pods is optional: the step succeeds if measuring is switched off, or if no provider can measure pods, such
+    as a Prometheus without series of pods. It fails if a source does not answer. The step about names fails if pods of
+    one program seem to have different workloads.
 
     Args:
         settings: all settings.

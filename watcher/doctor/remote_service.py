@@ -18,7 +18,7 @@ from watcher.providers.session import client_certificate
 from watcher.settings import ProviderSettings
 
 REQUEST_SECONDS = 30.0
-_OLD_VIEW_SECONDS = 60.0  # the API server ends each watch after 15 seconds, which is news
+_OLD_VIEW_SECONDS = 60.0  # a current view is younger: the API server ends each watch after 15 seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,14 +95,14 @@ def examine_states(
     example: str,
     states: Mapping[str, Callable[[Mapping[str, Any]], Iterator[Check]]],
 ) -> Iterator[Check]:
-    """Yield the steps of the connection, as :func:`examine_service`, then those about the states of the service.
+    """Yield the steps of :func:`examine_service`, then steps about the states that the service reports by HTTP.
 
     Args:
         connection: address and credentials.
         service: name of the service.
         example: an address, to show to the user.
-        states: for each path of a state, a JSON object, a function that yields its steps. It may raise what a JSON
-            document of another form leads to.
+        states: path of a state to a function that takes the JSON object at this path and yields steps. If the object
+            has another form, the function may raise errors such as KeyError.
     """
 
     def examine(session: BoundedSession, base: str) -> Iterator[Check]:
@@ -134,23 +134,23 @@ def cluster_step(service: str, message: str, failures: Sequence[object], age_sec
 
     Args:
         service: name of the service.
-        message: what it sees.
-        failures: why the API server cannot be read now.
-        age_seconds: time since the API server was heard.
+        message: text about the view, such as the number of nodes.
+        failures: reasons why the API server cannot be read now.
+        age_seconds: time since the last message from the API server.
         setting: setting of the access to the API server.
     """
     problems = [str(each) for each in failures]
     if not problems and age_seconds > _OLD_VIEW_SECONDS:
-        problems = ["the API server is silent"]
+        problems = [f"the API server has sent nothing for {age_seconds:.0f} s"]
     return step(service, "cluster", f"{message}: {'; '.join(problems)}" if problems else "", message, setting)
 
 
 def lease_step(service: str, status: Mapping[str, Any], task: str) -> Check:
-    """Return the step about the Lease of a replica that does not lead; it fails if no other replica is known to.
+    """Return the step about the Lease of a replica that does not lead; it fails if nobody is known to lead.
 
     Args:
         service: name of the service.
-        status: its state; an older service does not report ``lease_holder`` and ``lease_problem``.
+        status: state of the service; an older service does not report ``lease_holder`` and ``lease_problem``.
         task: what the leading replica does.
     """
     holder, problem = status.get("lease_holder"), status.get("lease_problem")
@@ -160,7 +160,7 @@ def lease_step(service: str, status: Mapping[str, Any], task: str) -> Check:
 
 
 def unreadable_steps(service: str, unreadable: Mapping[str, object]) -> Iterator[Check]:
-    """Yield a failed step about objects that a service cannot read, by name; no step without any."""
+    """Yield a failed step about the objects that a service cannot read: name to reason; nothing without objects."""
     if unreadable:
         details = tuple(masking.to_line(f"{name}: {why}") for name, why in unreadable.items())
         message = f"{len(unreadable)} nodes or pods cannot be read, and are not counted: {details[0]}"
@@ -168,7 +168,7 @@ def unreadable_steps(service: str, unreadable: Mapping[str, object]) -> Iterator
 
 
 def unknown_node_steps(service: str, unknown: Mapping[str, object]) -> Iterator[Check]:
-    """Yield a failed step about nodes of which a service does not know what is free, by name; no step without any."""
+    """Yield a failed step about nodes whose free CPU and memory a service does not know: name to reason."""
     if unknown:
         details = tuple(masking.to_line(f"{name}: {why}") for name, why in unknown.items())
         message = f"the free CPU and memory of {len(unknown)} nodes are not known: {details[0]}"

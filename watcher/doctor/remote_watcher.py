@@ -16,7 +16,7 @@ from watcher.doctor.remote_service import REQUEST_SECONDS, ServiceConnection, ex
 from watcher.findings import Finding, Kind
 from watcher.providers.base import Check
 
-_NOT_YET = "no metrics yet"  # of a window whose first fetch is not finished; a failed one has another reason
+_NOT_YET = "no metrics yet"  # end of the reason for a window before its first fetch; failed fetches have other reasons
 _STARTING = "starting: "
 
 
@@ -60,7 +60,7 @@ def _examine(session: BoundedSession, base: str, nodes: Collection[str]) -> Iter
 
 
 def _examine_health(answer: requests.Response) -> Iterator[Check]:
-    """Yield the watcher's own health report, if there is one: load-watcher has none."""
+    """Yield steps about the health report of the watcher and its warnings. load-watcher has no health report."""
     report = _json_object(answer)
     reasons, warnings = (report.get(name) for name in ("reasons", "warnings"))
     if not isinstance(reasons, list):
@@ -113,7 +113,7 @@ def _is_filling(finding: Finding, now: float) -> bool:
 
 
 def _name_filling(findings: Sequence[Finding]) -> Check:
-    """Return the step about windows that are filling; it fails none, as they will be full by their own length."""
+    """Return the step about windows that are filling. It never fails: each window is full after its own length."""
     by_window = sorted(findings, key=lambda finding: finding.window)
     texts = [
         f"{window}: {next(iter(of)).message}" for window, of in groupby(by_window, key=lambda finding: finding.window)

@@ -68,7 +68,7 @@ class Backfill:
 
     @contextlib.contextmanager
     def fetch(self) -> Iterator[None]:
-        """Start no chunk during this block, which is a fetch."""
+        """Return a context manager for a fetch: while its block runs, no chunk starts."""
         with self._changed:
             self._fetching = True
             self._next_fetch = time.monotonic() + self._settings.interval_seconds
@@ -138,7 +138,7 @@ class Backfill:
             self._changed.notify_all()
 
     def _fill(self, since: int, until: int) -> None:
-        """Fill the gaps from a minute until another one, which is not filled itself; the newest hours first.
+        """Fill the gaps from the minute ``since`` to the one before ``until``, the newest hours first.
 
         Raises:
             ProviderError: the provider failed.
@@ -203,7 +203,7 @@ class Backfill:
 
     def _wait_for_turn(self) -> bool:
         """Wait until no fetch is in progress, nor due before the next chunk would end; return False after a stop."""
-        half = self._settings.interval_seconds / 2  # always usable, however long a chunk takes
+        half = self._settings.interval_seconds / 2  # of each interval may be used, however long a chunk takes
 
         def is_free() -> bool:
             left = self._next_fetch - time.monotonic()

@@ -59,16 +59,17 @@ def open_watcher(
         clock: function that returns Unix seconds; tests pass their own.
         dialect: JSON dialect in which snapshots are encoded when they are published.
         pods: source of the running pods, if this process follows them already; the watcher closes it.
-        recommends: whether the watcher's user recommends requests, for which autoscalers are listed.
+        recommends: whether to recommend requests, which takes the cluster's list of autoscalers.
 
     Raises:
-        SettingsError: the settings name no usable provider. What was opened is closed; a given ``provider`` is not.
+        SettingsError: the settings name no usable provider. Everything opened here is closed again; an argument
+            ``provider`` stays open.
     """
     views = [settings] if provider is not None else settings.for_each_provider()
     corroborating = settings.corroborating() if provider is None else None
     names = [view.provider.name for view in views]
     additional = [corroborating] if corroborating is not None and corroborating.provider.name not in names else []
-    # The watcher closes what is opened here. If there is no watcher, nobody else can: the store would stay locked.
+    # The watcher closes what is opened here. If it cannot be built, this block does, or the store would stay locked.
     with contextlib.ExitStack() as undo:
         opened = [provider] if provider is not None else _open_all(views, undo)
         store = Store(
@@ -142,7 +143,7 @@ def _open_second(
 
 
 def _open_all(views: Sequence[Settings], undo: contextlib.ExitStack) -> list[WindowProvider | SampleProvider]:
-    """Open the provider of each of these settings; ``undo`` closes those that were opened, if it is closed."""
+    """Open the provider of each of these settings; closing ``undo`` closes the providers."""
     opened = []
     for view in views:
         opened.append(open_provider(view))

@@ -82,7 +82,7 @@ class Fetcher:
             The provider's result with the remaining nodes, and findings about what was removed or changed.
         """
         fetched: Fetched = self._late.run(name, partial(self._provider.fetch, _window(name, now), deadline))
-        with self._cleaning:  # in parallel it would not be faster, and requests would have to wait for all of them
+        with self._cleaning:  # one window at a time: in parallel it is not faster, and delays HTTP requests
             limited, too_many = analyzer.limit(fetched.nodes, name, self._settings.max_nodes)
             nodes, cleaned = analyzer.clean(limited, name)
             findings = (*fetched.findings, *too_many, *cleaned)

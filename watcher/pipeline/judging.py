@@ -47,7 +47,7 @@ class Judge:
                 fetched.timestamp, fetched.snapshots, fetched.newest, known, fetched.second_source
             )
         except Exception:  # noqa: BLE001
-            # Metrics of a shape that no built-in provider returns. Publishing checks whether they can be served.
+            # The metrics have a shape that no built-in provider returns. Publishing checks whether they can be served.
             _log.exception("the metrics cannot be judged and are served unchanged")
             return fetched
         return replace(fetched, snapshots={**fetched.snapshots, **judged}, findings=(*fetched.findings, *findings))

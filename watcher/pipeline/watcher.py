@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _STOP_SECONDS = 3.0  # less than a stopping worker has after its last request
-_ALLOWANCE_SECONDS = 30.0  # a round may take this and twice its fetch's timeout before the loop counts as hanging
+_ALLOWANCE_SECONDS = 30.0  # a round that takes longer than twice the fetch timeout and this time counts as hanging
 
 
 class Watcher:
@@ -56,8 +56,8 @@ class Watcher:
 
     Attributes:
         usage: loop that measures the use of pods.
-        workloads: its learner of the use of workloads.
-        pod_use: its last day of each pod.
+        workloads: learner of the use of workloads, part of ``usage``.
+        pod_use: use of each pod over the last day, part of ``usage``.
     """
 
     def __init__(
@@ -211,8 +211,8 @@ class Watcher:
             node: only this node; None means all nodes.
             type_: only this resource; None means all resources of one node, or CPU of all nodes.
             operator: only this operator; None means all operators of one node, or AVG of all nodes.
-            since: start, Unix seconds or a duration before now; None means one day before now. An earlier start than
-                31 days ago, or than the store keeps data for, is replaced by this limit.
+            since: start, Unix seconds or a duration before now; None means one day before now. The start is at most 31
+                days ago, and not before the time for which the store keeps data.
             step: length of a step, whole minutes, in seconds or as a duration; None selects the shortest possible.
 
         Raises:
@@ -286,7 +286,7 @@ class Watcher:
     def _handle_clock_set_back(self) -> None:
         """If the system clock was set back, stop serving all earlier snapshots, since their age is unknown.
 
-        Those of them that could count as fresh are also deleted from the store.
+        Snapshots that could count as fresh by the new time are also deleted from the store.
         """
         now = self._clock()
         back = self._guard.seconds_set_back(now)

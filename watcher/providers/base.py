@@ -162,7 +162,7 @@ class PastProvider(Protocol):
     """Third, optional ability of a provider: the metrics of windows that ended in the past."""
 
     def past(self, window: str, ends: range, deadline: Deadline) -> "PastMetrics":
-        """Return what a fetch at each of some past times would have returned.
+        """Return the metrics that fetches at past times would have returned.
 
         The method is called by one thread, between fetches; its failure does not affect the nodes.
 
@@ -249,10 +249,10 @@ def known_providers() -> dict[str, EntryPoint]:
 
 
 def unknown_names(values: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Return a problem for each name of a provider that does not exist, also where other settings are invalid.
+    """Return a problem for each provider name that does not exist, from settings that need not be valid.
 
     Args:
-        values: values of settings as given, by section and key.
+        values: unchecked values of settings, by section and key.
     """
     name = values.get("provider", {}).get("name")
     fallbacks = values.get("fallback", {}).get("providers", [])

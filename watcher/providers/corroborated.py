@@ -15,7 +15,7 @@ _log = logging.getLogger(__name__)
 
 
 class Corroborated:
-    """Provider that returns a first provider's metrics with a second provider's, as :attr:`Fetched.second_source`.
+    """Provider that adds a second provider's metrics to the first provider's, as :attr:`Fetched.second_source`.
 
     Args:
         provider: name of the first provider, and the provider.

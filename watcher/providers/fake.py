@@ -54,7 +54,7 @@ class FakeProvider:
         return Fetched({name: self._node(name, load, window) for name, load in self._nodes().items()})
 
     def pod_use(self, window: Window, deadline: Deadline) -> "ContainerUse":
-        """Return the use of all pods, whose workloads have a use of their own each.
+        """Return the use of all pods, which depends on the pod's workload only.
 
         Raises:
             ProviderError: the settings ask for a failure.
@@ -102,7 +102,7 @@ class FakeProvider:
         self._closed.set()
 
     def _fail(self, window: Window, deadline: Deadline) -> str:
-        """Return the simulated failure of a window if it is not an error, after raising the error if it is."""
+        """Raise the simulated failure of a window if it is an error; otherwise return its name, "" for no failure."""
         failing = self._settings.failing_windows
         failure = self._settings.failure if not failing or window.duration in failing else ""
         if failure in _FAILURES:

@@ -70,7 +70,7 @@ class HostProvider:
 
 
 def _readings(before: _Counters, now: _Counters) -> Iterator[Reading]:
-    # Of counters that were reset the difference means nothing: a window leaves values out of range out and counts them.
+    # After a reset of counters the difference is meaningless: windows drop and count values that are out of range.
     elapsed = now.at - before.at
     cpu_seconds = now.cpu_seconds - before.cpu_seconds
     if cpu_seconds > 0:

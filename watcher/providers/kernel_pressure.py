@@ -32,7 +32,7 @@ class Pressure:
 
 
 def read_pressure(folder: Path = FOLDER) -> Pressure:
-    """Read all counters of pressure; a file that cannot be read costs only its resource."""
+    """Read all counters of pressure; if a file cannot be read, only its resource is absent."""
     seconds: dict[MetricType, float] = {}
     absence = ""
     for resource in dict.fromkeys(resource for resource, _ in PRESSURES):

@@ -64,14 +64,14 @@ class KubernetesMetricsServerProvider:
     def __init__(self, settings: Settings) -> None:
         options = settings.metrics_server
         self._api = open_kubernetes(settings.provider)
-        # For the doctor's first steps. They use the certificates in the settings, not those of a pod or a kubeconfig.
+        # The doctor connects to it with the certificates in the settings, so a kubeconfig's address is left out.
         self.address = (settings.provider.address or "") if settings.provider.kube_config is None else ""
         self._chose_not_to_verify = settings.provider.insecure_skip_verify  # unverified() reports this
         self._selector = options.node_selector
         self._refresh_seconds = options.capacity_refresh_seconds
         self._nodes: dict[str, ListedNode] = {}
         self._listed_at = self._list_due_at = -float("inf")  # on the monotonic clock
-        self._looked_up: set[str] = set()  # answered by the last list or a request since: not requested again before
+        self._looked_up: set[str] = set()  # nodes requested since the last list: not requested again before the next
         self._present: frozenset[str] = frozenset()  # nodes with metrics in the last sample
         self._lock = threading.Lock()
 
@@ -84,7 +84,7 @@ class KubernetesMetricsServerProvider:
         with self._lock:
             usage, findings = self._read_all(deadline)
             failed = {finding.node for finding in findings if finding.kind is Kind.QUERY_FAILED}
-            if "" not in failed:  # those that could not be read are tried again
+            if "" not in failed:  # a node that could not be read is looked up again
                 self._present = frozenset(usage) - failed
             if not self._api.is_verified and not self._chose_not_to_verify:
                 message = "the kubeconfig's cluster has insecure-skip-tls-verify: set provider.ca_file"

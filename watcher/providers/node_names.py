@@ -1,8 +1,8 @@
 """Translation of a source's node names to Kubernetes node names.
 
 Sources identify nodes by name, address, address and port, or a longer or shorter form of the name. Aliases are resolved
-with the source's own data about its nodes; a name is only shortened if exactly one node matches. Host names have no
-case: the kubelet makes names of small letters of them. A listed name keeps its spelling.
+with the source's own data about its nodes; a name is only shortened if exactly one node matches. The case of letters is
+ignored, since the kubelet turns host names into lower case. A listed name keeps its spelling.
 """
 
 import ipaddress
@@ -85,7 +85,7 @@ class NodeNames:
                 if candidates and len(candidates) == 1:
                     return Resolved(next(iter(candidates)))
                 ambiguous = ambiguous or candidates or frozenset()
-        # A series that fits no listed node is not a node. If none are listed, the first name or else label is used.
+        # If nodes are listed, other series have no node. Otherwise the first name that is no address is used.
         unmatched = "" if self._names else hosts[0]
         if ambiguous:
             return Resolved(unmatched, f"{labels[0]!r} may be any of the nodes {', '.join(sorted(ambiguous)[:5])}")
@@ -141,7 +141,7 @@ class NodeNames:
         For example, ``node-1`` matches ``node-1.example.com``. An IP address matches nothing.
 
         Args:
-            host: the host in small letters.
+            host: the host in lower case.
         """
         if is_address(host):
             return set()

@@ -110,7 +110,7 @@ def _add(body: bytes, rows: ContainerUseBuilder, windows: Counter[str]) -> str:
 
 def _amount(written: Any) -> float:
     """Return a quantity in cores or bytes; NaN if it is unreadable."""
-    if type(written) is str and written[-1:] == "n" and written[:-1].isdecimal():  # nearly every CPU
+    if type(written) is str and written[-1:] == "n" and written[:-1].isdecimal():  # nearly every amount of CPU
         return int(written[:-1]) / _NANO
     try:
         return quantity.nano_value(written) / _NANO

@@ -1,4 +1,4 @@
-"""Responses of Datadog's timeseries endpoint: the averages of each step, and bounds of the samples in it."""
+"""Responses of Datadog's timeseries endpoint: the average, the lowest and the highest sample of each step."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -15,10 +15,10 @@ class Answer:
     """Response to a query.
 
     Attributes:
-        parts: the response's lists by name: ``times``, ``series`` and ``values``, without those of bounds.
-        errors: its error messages as one text, empty without errors.
-        step: length of its steps, seconds.
-        refused: the hosts with samples that cannot be right.
+        parts: the response's lists by name: ``times``, ``series`` and ``values``; only averages, no bounds of samples.
+        errors: the response's error messages as one text, empty without errors.
+        step: length of a step, seconds.
+        refused: the hosts with samples out of range.
     """
 
     parts: Mapping[str, list[Any]]

@@ -5,9 +5,9 @@ provider adds the filter, the grouping by host and the average over steps of a m
 below 5 minutes, more for long ones); the arithmetic becomes the request's formula. Average and deviation of the points
 are computed here. The queries of all resources run concurrently.
 
-``max:cpu.utilization``, ``max:memory.utilization``: CPU and Memory in percent, as load-watcher's users report them. The
-Agent has no such metrics: docs/providers/datadog.md has queries for the Agent's metrics. A metric is published under
-the text of its query.
+The default queries, ``max:cpu.utilization`` and ``max:memory.utilization``, are percentages that load-watcher's users
+report. The Agent does not report these metrics: docs/providers/datadog.md has queries for the Agent's metrics. A metric
+is published under the text of its query.
 """
 
 import re
@@ -36,8 +36,8 @@ from watcher.windows.shared_names import SharedNameMemory
 DEFAULT_ADDRESS = "https://api.datadoghq.com"
 _STEPS = (60, 300, 3600)
 _SHORT_STEP, _SHORT_SPAN = 20, 300
-_FINE_STEPS, _MOST_POINTS = (1, 10, 60, 300), 1500  # Datadog returns at most so many points of a series
-_MOST_NAMED = 100  # hosts that a query names; for more it asks for all
+_FINE_STEPS, _MOST_POINTS = (1, 10, 60, 300), 1500  # most points of a series in a response
+_MOST_NAMED = 100  # a query lists at most so many hosts; for more hosts it selects all
 _SITE = re.compile(r"(?:app\.)?((?:(?:us|ap|uk)\d\.)?(?:datadoghq\.(?:com|eu)|ddog-gov\.com))")
 _RATE_LIMIT = ("Name", "Limit", "Period", "Reset")
 _SHOWN = 5
@@ -166,7 +166,7 @@ class DatadogProvider:
         *,
         has_extremes: bool = False,
     ) -> Answer:
-        """Run a query over a window, with steps of a length in seconds, or of that for the window.
+        """Run a query over a window in steps of ``step`` seconds; None selects the step that fits the window.
 
         Raises:
             ProviderAnswerError: the response has no series.
@@ -193,7 +193,7 @@ class DatadogProvider:
     def _samples_of_refused(
         self, answers: Mapping[DatadogQuery, Answer | Exception], window: Window, deadline: Deadline, scope: str
     ) -> Mapping[DatadogQuery, Answer | Exception]:
-        """Return the samples of hosts of which some cannot be right, as far as Datadog does not average them."""
+        """Query the hosts with samples out of range again, in the finest step that Datadog returns for the window."""
         span = window.end - window.start
         step = next((each for each in _FINE_STEPS if span <= each * _MOST_POINTS), _FINE_STEPS[-1])
         calls = {}
@@ -212,7 +212,7 @@ class DatadogProvider:
         Args:
             query: the query.
             answer: the averages of each step.
-            samples: the queried samples of single hosts, which replace their averages.
+            samples: finer points of the hosts with samples out of range, which replace the averages of these hosts.
             window: the window.
         """
         table = PointTable(query.text, query.type, window, answer.step, self._most_percent)
@@ -284,7 +284,7 @@ class DatadogProvider:
         return hosts[0] if hosts and hosts[0] != "N/A" else ""
 
     def _tags(self, query: DatadogQuery) -> str:
-        """Return the tags to group by: with that of the cluster, unless it is set, or arithmetic needs equal groups."""
+        """Return the tags to group by: the node, and the cluster unless it is set or the query has several metrics."""
         is_apart = len(query.terms) == 1 and not self._options.cluster_name
         return f"{self._options.node_tag},{self._options.cluster_tag}" if is_apart else self._options.node_tag
 

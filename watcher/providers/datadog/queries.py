@@ -14,7 +14,7 @@ AGENT_QUERIES = {
     MetricType.MEMORY: "100 - 100 * avg:system.mem.pct_usable",
 }
 _TERM = re.compile(r"\b(?P<metric>(?:avg|max|min|sum):[A-Za-z][\w.]*)(?:\{(?P<scope>[^{}]*)\})?")
-_MOST_TERMS = 3  # up to this many, all 2^n combinations of low and high values are queried
+_MOST_TERMS = 3  # of a query; up to this many, all 2^n combinations of low and high values are queried
 _ARITHMETIC = re.compile(r"[\w\s.,+\-*/()]+")
 
 
@@ -27,7 +27,7 @@ class DatadogQuery:
         type: the resource.
         setting: the setting that holds the query.
         formula: the arithmetic over ``query1``, ``query2`` and so on.
-        terms: metric and own scope of ``query1``, ``query2`` and so on.
+        terms: metric and own filter of ``query1``, ``query2`` and so on.
     """
 
     text: str
@@ -59,7 +59,7 @@ class DatadogQuery:
         Where a term is subtracted, the highest sample follows from its lowest value, so each combination is queried.
 
         Args:
-            scope: the filter of hosts, in addition to that of each term.
+            scope: the filter of hosts, in addition to the filter of each term.
             tag: the tag with the host.
             step: length of a step, seconds.
             has_extremes: whether the lowest and the highest sample of each step are queried, too.
@@ -82,7 +82,7 @@ class DatadogQuery:
         return {"queries": queries, "formulas": formulas}
 
     def _named(self, names: tuple[str, ...]) -> str:
-        """Return the arithmetic over queries of other names, one for each term."""
+        """Return the formula with other names of queries, such as ``low1`` for ``query1``; one name for each term."""
         return re.sub(r"\bquery(\d+)", lambda match: f"{names[int(match[1]) - 1]}{match[1]}", self.formula)
 
 

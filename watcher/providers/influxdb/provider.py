@@ -226,7 +226,7 @@ class InfluxDbProvider:
     def _without_wrong_samples(
         self, name: str, query: InfluxDbQuery, version: Version, window: Window, answer: QueryResult, deadline: Deadline
     ) -> list[Finding]:
-        """Replace the statistics of hosts with samples that cannot be right by those of their other samples.
+        """Compute the statistics of hosts with samples out of range again, from their other samples.
 
         Returns:
             A finding for each of these hosts.

@@ -17,12 +17,12 @@ from watcher.windows.shared_names import LEAST_PERCENT
 #: Additional columns: the number of samples, the lowest sample, the newest sample, and its time.
 COUNT, LOWEST, NEWEST, TIME = "COUNT", "LOWEST", "NEWEST", "time"
 
-SMALLEST, LARGEST = "SMALLEST", "LARGEST"  # columns with the samples that decide whether all can be right
+SMALLEST, LARGEST = "SMALLEST", "LARGEST"  # columns with the extreme samples, which are checked
 
-_ENDED_SECONDS = 120  # without samples, while another series of the node has newer ones
-_MOST_NAMED = 100  # hosts that a query names; for more it asks for all
+_ENDED_SECONDS = 120  # a series has ended if another series of the node has samples newer by this
+_MOST_NAMED = 100  # a query lists at most so many hosts; for more hosts it selects all
 _OPERATORS = {str(operator): operator for operator in Operator}
-_ROUNDING_PERCENT = -1e-6  # as sample_range, which imports numpy
+_ROUNDING_PERCENT = -1e-6  # also in sample_range, which imports numpy
 _LARGEST = 1e15  # beyond this, sums of squares overflow and InfluxDB 1.x cannot encode its response
 _TELEGRAF = (
     InfluxDbQuery(
@@ -41,7 +41,7 @@ _TELEGRAF = (
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Samples to compute with.
+    """Range of the samples to use, and the hosts to query.
 
     Attributes:
         lowest: the lowest sample, in the field's unit.
@@ -57,7 +57,7 @@ class Bounds:
 
     @classmethod
     def of(cls, query: InfluxDbQuery, most_percent: float) -> "Bounds":
-        """Return the samples of a query that can be right.
+        """Return the range of a query's possible samples.
 
         Args:
             query: the query.
@@ -67,7 +67,7 @@ class Bounds:
         return cls(max(lowest, -_LARGEST), min(highest, _LARGEST))
 
     def only(self, tag: str, hosts: Iterable[str]) -> "Bounds":
-        """Return the bounds for some hosts, or for all if these are many."""
+        """Return the bounds for the given hosts only, or for all hosts if more than 100 are given."""
         named = tuple(sorted(set(hosts)))
         return Bounds(self.lowest, self.highest, tag, named if len(named) <= _MOST_NAMED else ())
 
@@ -184,7 +184,7 @@ def percent(query: InfluxDbQuery, columns: Mapping[str, float], *, sample_deviat
     Args:
         query: the query, with scale and offset.
         columns: the response's columns by name, without columns that have no value.
-        sample_deviation: whether STD is that of a sample (divided by n - 1), as InfluxQL's is.
+        sample_deviation: whether STD is a sample deviation (divided by n - 1), as in InfluxQL.
 
     Returns:
         The statistics in percent, or None if there are no samples. Percentiles that were not requested may be included.
@@ -212,13 +212,13 @@ def percent(query: InfluxDbQuery, columns: Mapping[str, float], *, sample_deviat
 
 
 def separated(parts: Sequence[Statistics]) -> tuple[list[Statistics], str]:
-    """Return the series of a node without those that ended while another one goes on, and the machines' difference.
+    """Return a node's series without those that ended, and a message if the others are of several machines.
 
     Args:
         parts: the statistics of each series, at least one.
 
     Returns:
-        The series of the newest machine, and text for a finding if they are of several machines; otherwise empty.
+        The remaining series, and the text of a finding; "" if all series seem to be of one machine.
     """
     newest = max(part.newest for part in parts)
     parts = [part for part in parts if part.newest >= newest - _ENDED_SECONDS]

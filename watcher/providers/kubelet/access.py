@@ -30,7 +30,7 @@ from watcher.settings import KubeletSettings, ProviderSettings
 Value = TypeVar("Value")
 _SUMMARY, _METRICS = "/stats/summary", "/metrics/resource"
 _PATH = re.compile(r"(/(?!\.+(/|$))[\w.~-]+)+", re.ASCII)  # no ".." that leads from a node's proxy to other objects
-_NOT_SERVED = {403, 404, 405}  # of a kubelet that does not have the Summary API, or does not allow it to this account
+_NOT_SERVED = {403, 404, 405}  # status of a kubelet without the Summary API, or that refuses it to this account
 _RULE = 'apiGroups: [""], resources: ["nodes/metrics", "nodes/stats"], verbs: ["get"]'
 _PROXY_RULE = 'apiGroups: [""], resources: ["nodes/proxy"], verbs: ["get"]'
 _NO_AUTHORITY = (
@@ -85,8 +85,8 @@ class Kubelets:
     ) -> dict[str, Value | Exception]:
         """Read all nodes, several at a time; return the result or the exception of each node.
 
-        A kubelet that does not answer costs its own timeout. Nodes that did not answer last time come last, so that
-        many of them do not delay the others beyond the deadline.
+        Nodes that did not answer last time come last, so that their timeouts do not delay the others beyond the
+        deadline.
 
         Args:
             nodes: the nodes by name.
@@ -94,7 +94,7 @@ class Kubelets:
             deadline: deadline for all nodes.
 
         Raises:
-            ProviderRefused: no kubelet may be asked, since nothing tells whom to trust.
+            ProviderRefused: the certificates of kubelets cannot be verified, and the settings do not skip this.
         """
         if not self._may_ask:
             raise ProviderRefused(_NO_AUTHORITY)
@@ -128,7 +128,7 @@ class Kubelets:
         """Return the reading of a node.
 
         Raises:
-            Exception: the kubelet has no usable answer; :meth:`explain` has the remedy.
+            Exception: the kubelet has no usable answer; :meth:`explain` returns the remedy.
         """
         body, is_summary = self._read(name, node, deadline)
         return node_of_summary(body, name) if is_summary else node_of_metrics(body, time.time())

@@ -15,10 +15,10 @@ from watcher.windows.container_use import (
     ContainerUseBuilder,
 )
 
-_WAITING = 1  # row of the strain
-_MIN_WAITING = 0.01  # as for Prometheus
+_WAITING = 1  # row of waiting in the CPU contention
+_MIN_WAITING = 0.01  # smaller shares are left out, as by the provider Prometheus
 _Key = tuple[str, str, str]
-_Rates = tuple[float | None, float | None]  # of CPU time, in cores, and of the time of waiting for CPU, as a share
+_Rates = tuple[float | None, float | None]  # cores in use, and share of time waited for CPU
 
 
 class ContainerRates:
@@ -69,7 +69,7 @@ class ContainerRates:
     def _rates(self, key: _Key, now: ContainerReading) -> _Rates:
         """Return a container's rates since its previous reading, else the kubelet's own; None where both are unknown.
 
-        A reading of the same time repeats the previous one, and so do its rates.
+        If the reading has the time of the previous one, the previous rates are returned.
         """
         before, rates = self._previous.get(key, (now, (None, None)))
         seconds = now.at - before.at

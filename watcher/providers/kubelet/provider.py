@@ -1,7 +1,7 @@
 """Provider that reads the kubelets: for clusters with neither Prometheus nor metrics-server.
 
-The API server lists the nodes. Each kubelet is queried at ``/stats/summary``, or, where it does not serve that to this
-account, for ``/metrics/resource``, which has no pressure.
+The API server lists the nodes. Each kubelet is queried at ``/stats/summary``. If it refuses this path to the account,
+it is queried at ``/metrics/resource``, which has no pressure.
 
 - ``kubelet:cpu:percent``: cores in use since the previous sample, in percent of ``status.capacity``.
 - ``kubelet:memory:percent``: the working set, which the kubelet uses for eviction decisions, in percent of capacity.
@@ -44,7 +44,7 @@ _PRESSURE_NAMES = {
 _NODES_SHARE = 0.5  # share of a fetch's time that listing the nodes may take
 _CHECK_SECONDS = 10
 _MEASUREMENT_SECONDS, _POLL_SECONDS = 20, 0.5  # kubelets measure every 10 to 15 s
-# Setting that a failed kubelet may need; the text of other failures has its remedy.
+# Setting to change after a failure of this kind; the messages of other failures name their remedies.
 _SETTINGS: Final = {
     FailureKind.UNTRUSTED_CERTIFICATE: "kubelet.ca_file",
     FailureKind.TIMEOUT: "watch.fetch_timeout_seconds",
@@ -83,7 +83,7 @@ class KubeletProvider:
         if reason:
             return f"/stats/summary cannot be read: {reason}"
         is_counted = any(reading.pressure_seconds for reading in self._previous.values())
-        return "it is a rate and needs two measurements of the kubelet" if is_counted else _NO_PRESSURE
+        return "pressure is a rate and needs two measurements of the kubelet" if is_counted else _NO_PRESSURE
 
     def sample(self, deadline: Deadline) -> Samples:
         """Return the load of every node since the previous sample; other nodes cause findings.
@@ -222,7 +222,7 @@ class KubeletProvider:
     def _listed_again(
         self, nodes: Mapping[str, ListedNode], results: Mapping[str, object], deadline: Deadline
     ) -> tuple[Mapping[str, ListedNode], list[Finding]]:
-        """Return the nodes, listed again if one is back that could not be read: it may have another capacity now."""
+        """Return the nodes; list them again if a node that could not be read is back, maybe with another capacity."""
         failed = {name for name, result in results.items() if isinstance(result, Exception)}
         is_back = not self._failed.isdisjoint(results.keys() - failed)
         self._failed = failed
@@ -233,9 +233,9 @@ class KubeletProvider:
         return {**nodes, **listed}, findings
 
     def _sample(self, name: str, node: ListedNode, now: NodeReading) -> tuple[Sample | None, str]:
-        """Return a node's load since its previous reading, and a problem; the previous sample if there is no news."""
+        """Return a node's load since its previous reading, and a problem; for the same reading, the same sample."""
         before = self._previous.get(name)
-        if before is not None and before.at < node.created:  # of an earlier machine of this name
+        if before is not None and before.at < node.created:  # the reading is of an earlier machine of this name
             before = None
         if before is not None and before.at == now.at and name in self._samples:
             return self._samples[name], ""

@@ -190,7 +190,7 @@ def containers_of_summary(body: bytes, name: str | None = None) -> Iterator[Cont
 
 
 def node_of_metrics(body: bytes, now: float) -> NodeReading:
-    """Return a node's reading from ``/metrics/resource``; ``now`` is the time of lines without one, Unix seconds.
+    """Return a node's reading from ``/metrics/resource``; ``now``, Unix seconds, is used for lines without a time.
 
     Raises:
         UnexpectedResponse: the response has no CPU time of the node.
@@ -261,7 +261,7 @@ def _amount(value: Any) -> float:
 
 
 def _known(value: Any, unit: float) -> float | None:
-    """Return a value in a unit, NaN if it cannot be right, and None if there is none."""
+    """Return a value times its unit; NaN if it is not a valid amount, None if it is missing."""
     return None if value is None else _amount(value) * unit
 
 

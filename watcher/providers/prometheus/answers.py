@@ -69,7 +69,7 @@ def nodes_of(answer: QueryAnswer, resolved: Mapping[NodeLabels, Resolved]) -> fr
 def node_metrics(
     answers: Found, resolved: Mapping[NodeLabels, Resolved], window: str
 ) -> tuple[dict[str, NodeMetrics], list[Finding]]:
-    """Return each node's metrics, of each metric by the first expression that has the node, and the problems.
+    """Return each node's metrics, each from the first expression that has the node, and findings.
 
     Args:
         answers: the answers, those of preferred expressions first.

@@ -23,7 +23,7 @@ class Checks:
     """Steps that check a Prometheus.
 
     Attributes:
-        connection: the connection to it.
+        connection: the connection to the Prometheus.
         queries: the queries for metrics.
         names: the names of the nodes.
         shared_names: returns the names that several machines have, at a time in Unix seconds.
@@ -114,7 +114,7 @@ class Checks:
         return self.names.resolve_fetched(labels, Window("now", now, now), deadline, just_read=True)
 
     def _diagnose(self, missing: Sequence[ResourceQuery], deadline: Deadline) -> Check:
-        """Return one failed step for all queries without series; it tells if ``prometheus.matchers`` excludes them."""
+        """Return one failed step for all queries without series; check if ``prometheus.matchers`` excludes them."""
         step = f"query {' and '.join(dict.fromkeys(query.type for query in missing))}"
         tried = " | ".join(self._printable(expression) for query in missing for expression in query.expressions)
         if self.matchers:
@@ -131,8 +131,8 @@ class Checks:
 
 
 _UNCHECKED = (
-    "; it names no series, so gaps in its samples and nodes that have stopped are not seen: grade unchecked "
-    "(prometheus.queries)"
+    "; the expression contains no selector whose samples can be checked, so gaps and stopped nodes are not detected: "
+    "grade unchecked (prometheus.queries)"
 )
 
 

@@ -31,7 +31,7 @@ class PrometheusConnection:
         self._connect = PrometheusConnect(address, session=self._session, retry=Retry(total=0))
 
     def run(self, promql: str, at: int | None, deadline: Deadline) -> list[dict[str, Any]]:
-        """Return the series of an expression at a time, in Unix seconds or now."""
+        """Return the series of an expression at a time in Unix seconds, or now if ``at`` is None."""
         seconds = _remaining_seconds(deadline)
         params = _params(seconds) | ({} if at is None else {"time": str(at)})
         return self._checked(promql, self._connect.custom_query(promql, params=params, timeout=seconds))
@@ -86,7 +86,7 @@ class PrometheusConnection:
 def _remaining_seconds(deadline: Deadline) -> float:
     seconds = deadline.remaining_seconds()
     if not seconds:
-        raise TimeoutError("the deadline has passed")  # earlier expressions used all of it
+        raise TimeoutError("the deadline has passed")  # earlier queries have used all of the time
     return seconds
 
 

@@ -1,8 +1,8 @@
 """Labels that name a container in cAdvisor's series, which differ by scrape job.
 
 A job without ``honor_labels`` that adds labels of the scraped target renames the container's own ones: ``exported_pod``
-is then the pod, and ``pod`` the target. The sums of pods and nodes, which have fewer labels, look there like
-containers of the target.
+is then the pod, and ``pod`` the target. The sums of pods and nodes, which lack some labels, then look like containers
+of the target.
 """
 
 from collections.abc import Callable, Mapping
@@ -57,14 +57,14 @@ PLAIN_LABELS = ContainerLabels()
 def read_container_labels(
     run: Run, matchers: str, at: int | None, deadline: Deadline, seconds: int = 0
 ) -> list[ContainerLabels]:
-    """Return the labels that name a container, of each group of scrape jobs that have the same ones.
+    """Return the labels that name a container, for each group of scrape jobs that use the same labels.
 
     Args:
         run: runs a PromQL expression at a time, in Unix seconds or now, and returns its series.
         matchers: label matchers for all series.
-        at: the time.
+        at: time of the query, Unix seconds; None for now.
         deadline: time at which everything must have been read.
-        seconds: the time before ``at`` in which a job had series; 0 for series that are alive.
+        seconds: include series with a sample in so many seconds before ``at``; 0 for present series only.
 
     Raises:
         Exception: a query failed.

@@ -14,8 +14,8 @@ from watcher.providers.own_labels import own_label
 from watcher.providers.prometheus.selectors import any_of
 
 _EXPIRY_SECONDS = 300
-_HOSTS_AT_ONCE = 30  # in one query, which is a part of the URL
-_ONE_ON_EACH_NODE = {"DaemonSet", "Node", "<none>", ""}  # kinds that create pods; empty if kube-state-metrics is old
+_HOSTS_AT_ONCE = 30  # in one query, whose text is a part of the URL
+_ONE_ON_EACH_NODE = {"DaemonSet", "Node", "<none>", ""}  # creators of such pods; "" in old kube-state-metrics
 
 Run = Callable[[str, int | None, Deadline], list[dict[str, Any]]]
 
@@ -29,7 +29,7 @@ class NodeNameCache:
         Args:
             run: runs a PromQL expression at a time, in Unix seconds or now, and returns its series.
             matchers: label matchers for all series.
-            has_own_label: whether the operator has named the label of nodes, so that no host name replaces its values.
+            has_own_label: whether ``prometheus.node_label`` is set; host names then do not replace the label's values.
         """
         self._run = run
         self._matchers = matchers
@@ -38,7 +38,7 @@ class NodeNameCache:
         self._names = NodeNames.unknown()
         self._until = 0.0
         self._read_at = -math.inf  # on the monotonic clock
-        self._read_hosts = self._pod_hosts  # those that the last read requested
+        self._read_hosts = self._pod_hosts  # pod hosts that the last read requested
         self._lock = threading.Lock()
         self._unnamed: dict[str, frozenset[NodeLabels]] = {}  # window to series that had no name in the last fetch
 
@@ -52,7 +52,7 @@ class NodeNameCache:
         return self._until <= time.monotonic()
 
     def read(self, at: int | None, deadline: Deadline) -> None:
-        """Read the names and cache them for some minutes; another thread's read at the same time is enough."""
+        """Read the names and cache them for 5 minutes; if another thread reads them now, only wait for that thread."""
         began = time.monotonic()
         with self._lock:
             if self._read_at < began:

@@ -1,4 +1,4 @@
-"""Queries for the metrics of a window: alternatives, nodes that one of them lacks, and samples out of range."""
+"""Queries for the metrics of a window: choose alternative expressions, and leave out samples out of range."""
 
 import math
 import time
@@ -28,8 +28,8 @@ class NodeQueries:
         matchers: label matchers for all series.
         labels: the labels that name a node.
         most_percent: the largest possible sample, percent of capacity.
-        longest: the longest window. It contains the others, so these are checked for samples out of range only while
-            it has any.
+        longest: the longest window, which contains the others. They are checked for samples out of range only while the
+            longest window has such samples.
 
     Attributes:
         queries: the queries.
@@ -87,7 +87,7 @@ class NodeQueries:
         window: Window,
         deadline: Deadline,
     ) -> Found:
-        """Query the alternative expressions of metrics that some listed nodes lack, such as a recording rule's.
+        """Query the alternative expressions of metrics for listed nodes that the answers lack.
 
         Nodes that no expression covers are queried again only after ``_ABSENT_EXPIRY_SECONDS``.
         """
@@ -123,10 +123,10 @@ class NodeQueries:
     def recompute_refused(
         self, found: Found, resolved: Mapping[NodeLabels, Resolved], window: Window, deadline: Deadline
     ) -> list[Finding]:
-        """Compute the statistics of nodes with samples out of range again, without these; return a finding for each.
+        """Compute the statistics of nodes with samples out of range again, without these samples; return findings.
 
         Args:
-            found: the answers, which are changed.
+            found: the answers, whose values are changed in place.
             resolved: the node of each series.
             window: the window.
             deadline: the deadline of the fetch.

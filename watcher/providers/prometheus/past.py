@@ -45,7 +45,7 @@ class PastQueries:
         Args:
             queries: each query with its expressions; each node has the values of the first expression that has it.
             promql_of: returns the PromQL of an operator over the window.
-            bounds_of: returns the lowest and the highest possible value of a query; others are unknown values.
+            bounds_of: returns the lowest and the highest possible value of a query; other values become NaN.
             operators: the operators.
             ends: the ends of the windows, Unix seconds.
             deadline: time at which everything must have been read.
@@ -67,7 +67,7 @@ class PastQueries:
                         ]
                     if found:
                         key = (query.type, operator, expression.name)
-                        # Expressions may have the same name, as a rule and its definition over raw series.
+                        # Expressions may have the same name, such as a rule and its definition over raw series.
                         values.setdefault(key, []).extend(
                             (rows.setdefault(node, len(rows)), each) for node, each in found
                         )
@@ -91,7 +91,7 @@ class PastQueries:
 
 
 def _values(series: dict[str, Any], ends: range, bounds: tuple[float, float] | None) -> _Values:
-    """Return the values of a series at each time; NaN where it has none, or one that is out of bounds."""
+    """Return the values of a series at each time; NaN for a missing value, or one that is out of bounds."""
     samples = series["values"]
     if len(samples) == len(ends):
         values = np.array([float(text) for _, text in samples])
@@ -107,7 +107,7 @@ def _values(series: dict[str, Any], ends: range, bounds: tuple[float, float] | N
 def _mean(rows: list[tuple[int, _Values]], shape: tuple[int, int]) -> _Values:
     """Return the mean of all series of each node, shape (nodes, ends); NaN where no series has a value.
 
-    Of two series of which one begins later, as of a node that was created again, only the later counts from then on.
+    If one series begins later, such as that of a node that was created again, only it counts from then on.
     """
     by_row: dict[int, list[_Values]] = {}
     for row, values in rows:

@@ -1,6 +1,6 @@
 """Past use of containers from cAdvisor's series in Prometheus, a day at a time, in shards of namespaces.
 
-A shard is smaller than one of a round, because each of its series has a value for each five minutes of the day.
+A shard is smaller than in ``pod_use``, because each series has a value for every five minutes of the day.
 """
 
 from collections.abc import Callable, Iterator
@@ -66,7 +66,7 @@ class PastPodUseQueries:
                 waiting += reversed(halves)
 
     def _shard(self, shard: Shard, ends: range, seconds: int, timeout_seconds: float) -> PastContainerUse:
-        """Return the use of a shard. Impossible values are unknown."""
+        """Return the use of a shard; NaN for impossible values."""
         cpu, memory = (shard.select(name, self._matchers) for name in (CPU_SERIES, MEMORY_SERIES))
         rows: dict[_Key, int] = {}
         courses: list[np.ndarray[Any, np.dtype[np.float32]]] = []
@@ -90,7 +90,7 @@ class PastPodUseQueries:
 
 
 def _course(item: dict[str, Any], ends: range) -> np.ndarray[Any, np.dtype[np.float32]]:
-    """Return the value of a series at each time; NaN where it has none, or an impossible one."""
+    """Return the value of a series at each time; NaN for a missing or impossible value."""
     course = np.full(len(ends), np.nan, np.float32)
     for at, text in item["values"]:
         try:

@@ -47,7 +47,7 @@ _MIN_SCRAPES, _ENOUGH_SCRAPES = 4, 10
 _SHARD_SERIES, _MIN_SHARD_SERIES = 20_000, 500
 _SHARD_CHARACTERS = 3000  # longest list of namespaces in a query, which is a part of the URL
 _LAST_LETTERS = "0123456789abcdefghijklmnopqrstuvwxyz"
-_INTERVAL_SERIES = 1000  # of the namespace whose raw samples show the scrape interval
+_INTERVAL_SERIES = 1000  # maximum in the namespace whose raw samples show the scrape interval
 _INTERVAL_RANGE_SECONDS = 1200
 _LAYOUT_EXPIRY_SECONDS = 3600
 _TOO_LARGE = {413, 422, 503, 504}  # Prometheus answers 422 to a query with too many samples, and 503 after a timeout
@@ -58,7 +58,7 @@ Counts = Mapping[ContainerLabels, Mapping[str, int]]
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """Part of the containers: all of some namespaces, or of one namespace the pods whose names end with some letters.
+    """Part of the containers: those of several namespaces, or of one namespace's pods with some last letters.
 
     Attributes:
         namespaces: the namespaces.
@@ -77,7 +77,7 @@ class Shard:
         return self.labels.select(metric, *own, matchers)
 
     def halves(self) -> "tuple[Shard, ...]":
-        """Return two shards that make up this one; none if it cannot be divided."""
+        """Return two shards that make up this one; an empty tuple if it cannot be divided."""
         if len(self.namespaces) > 1:
             middle = len(self.namespaces) // 2
             halves = self.namespaces[:middle], self.namespaces[middle:]
@@ -178,7 +178,7 @@ class PodUseQueries:
         return by_labels
 
     def _measure_interval(self, counts: Counts, at: int, deadline: Deadline) -> bool:
-        """Read the scrape interval from the raw samples of a small namespace; return whether that needs no retry."""
+        """Read the scrape interval from the raw samples of a small namespace; return False to try again later."""
         small = [
             (count, name, labels)
             for labels, by_namespace in counts.items()
@@ -199,8 +199,8 @@ class PodUseQueries:
     def _few_scrapes(self, seconds: int) -> list[Finding]:
         """Return a finding if the window has too few scrapes for the CPU of single pods.
 
-        cAdvisor measures each container at its own times and stamps the samples so, up to a scrape interval before the
-        end of the window. A rate extrapolates over the missing part at most half an interval.
+        cAdvisor's samples have the time of its own measurement, so the newest may be a scrape interval older than the
+        end of the window. A rate extrapolates over half an interval at most.
         """
         if seconds >= _ENOUGH_SCRAPES * self._scrape_seconds:
             return []
@@ -247,9 +247,9 @@ class PodUseQueries:
     def _add_strain(
         self, rows: ContainerUseBuilder, counts: Counts, seconds: int, at: int, deadline: Deadline
     ) -> list[str]:
-        """Add the containers that were throttled or waited for CPU; return what could not be read, with the reason.
+        """Add the CPU contention of containers: throttling and waiting; return a text for each that cannot be read.
 
-        A container without a CPU limit has no series of throttling. Those without strain are not in the responses.
+        A container without a CPU limit has no series of throttling. Containers without contention are not returned.
         """
         unchecked = []
         for kind, (name, series) in enumerate(((THROTTLING, PERIODS_SERIES), (PRESSURE, WAITING_SERIES))):
@@ -264,12 +264,12 @@ class PodUseQueries:
                             if names := shard.labels.names_of(item["metric"]):
                                 strained.append((*names, min(value_of(item), 1.0)))
                 rows.add_strain(kind, strained)
-            except Exception as error:  # noqa: BLE001  the use is known all the same
+            except Exception as error:  # noqa: BLE001  the use of pods does not depend on this
                 unchecked.append(f"{name}: {self._translate(error)}")
         return unchecked
 
     def _strain(self, kind: int, shard: Shard, seconds: int) -> str:
-        """Return PromQL for the containers with a strain: 0 for throttling, 1 for waiting."""
+        """Return PromQL for the containers with CPU contention of a kind: 0 for throttling, 1 for waiting."""
         if kind:
             share = f"rate({shard.select(WAITING_SERIES, self._matchers)}[{seconds}s])"
         else:
@@ -302,12 +302,12 @@ class PodUseQueries:
 def counts_of(labels: ContainerLabels, series: Sequence[Mapping[str, Any]]) -> dict[str, int]:
     """Return the number of containers of each namespace, from a count by namespace."""
     counts = {item["metric"].get(labels.namespace, ""): int(value_of(item)) for item in series}
-    counts.pop("", None)  # a scrape configuration that renames the label; without it pods have no identity
+    counts.pop("", None)  # series without the label namespace: their pods cannot be identified
     return counts
 
 
 def is_too_large(error: Exception) -> bool:
-    """Return whether a part of a query may succeed where the whole query failed."""
+    """Return whether a query failed because it is too large, so that its parts may succeed."""
     if isinstance(error, requests.HTTPError) and error.response is not None:
         return error.response.status_code in _TOO_LARGE
     return describe(error).kind is FailureKind.TOO_LARGE

@@ -52,7 +52,7 @@ class PrometheusProvider:
         self.address = settings.provider.address or DEFAULT_ADDRESS
         self.pressure_absence = NO_PRESSURE if options.pressure else "prometheus.pressure is false"
         self._operators, self._matchers = settings.watch.operators, options.matchers
-        # The longest window contains the others: they are checked for gaps only while it has any.
+        # The longest window contains the others, which are checked for gaps only while the longest has gaps.
         self._longest = max(settings.watch.windows, key=duration.seconds)
         self._has_gaps = True
         self._labels = LabelNames(options.node_label or both_forms(_NODE_LABELS))
@@ -107,7 +107,7 @@ class PrometheusProvider:
             found += further
             resolved = self._names.resolve(labels_of(found))
         ended: frozenset[NodeLabels] = frozenset()
-        with contextlib.suppress(Exception):  # findings name nodes with several series, and series without a node
+        with contextlib.suppress(Exception):  # without this step, findings still name nodes with several series
             rows = gaps if isinstance(gaps, list) else []
             if ended := self._times.ended(found, resolved, rows, window, deadline):
                 resolved = {**resolved, **dict.fromkeys(ended, Resolved(""))}
@@ -146,7 +146,7 @@ class PrometheusProvider:
         return replace(use, findings=(*use.findings, *partial_answers))
 
     def past_pod_use(self, ends: range, timeout_seconds: float) -> "Iterator[tuple[tuple[str, ...], PastContainerUse]]":
-        """Yield the past use of containers, a part of the namespaces at a time, after their names.
+        """Yield names of namespaces and the past use of their containers, a part of the namespaces at a time.
 
         Raises:
             ProviderError: a query failed.
@@ -209,7 +209,7 @@ class PrometheusProvider:
     def _mark_shared_names(
         self, nodes: dict[str, NodeMetrics], window: Window, deadline: Deadline, findings: list[Finding]
     ) -> None:
-        """Mark nodes whose name several machines have, or remove them."""
+        """Mark or remove the nodes whose name several machines share."""
         try:
             shared = self._find_shared_names(window.end, deadline)
         except Exception as error:  # noqa: BLE001  the metrics are usable, and the next fetch tries again
