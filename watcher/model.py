@@ -280,8 +280,7 @@ def grades(metrics: WatcherMetrics) -> dict[str, str]:
     """Return the grade of each node of a snapshot, for people: how far its values can be trusted.
 
     The grade is ``measured``, a :class:`Grade`, ``suspect`` if a finding makes the values doubtful, or ``incomplete``
-    if the node lacks an average of CPU or memory that other nodes have. Scores do not use the values of an incomplete
-    node.
+    if the node lacks an average of CPU or memory that other nodes have. Scores do not use an incomplete node's values.
     """
     average_types = {name: averages(node).keys() for name, node in metrics.data.items()}
     complete = set().union(*average_types.values())

@@ -26,17 +26,17 @@ class LastFetch:
 
 @dataclass(frozen=True, slots=True)
 class PodUseState:
-    """Result of the newest rounds of pod use.
+    """Results of the last rounds of pod use; each round measures all pods once.
 
     Attributes:
         timestamp: end of the newest successful round, Unix seconds; 0 before the first.
         seconds: duration of this round.
         containers: number of containers with a known use.
         pods: number of running pods.
-        workloads: number of their workloads.
-        recurring_share: share of the pods whose workload recurs, 0 to 1.
+        workloads: number of workloads of the running pods.
+        recurring_share: share of the running pods whose workload recurs, 0 to 1.
         failures: number of failed rounds.
-        failure: reason of the last round's failure; "" if it succeeded.
+        failure: why the last round failed; "" if it succeeded.
     """
 
     timestamp: int = 0
@@ -108,7 +108,7 @@ class WatcherTelemetry(ServiceTelemetry):
             self._failures.labels(window)
 
     def watch_pod_use(self, state: Callable[[], PodUseState]) -> None:
-        """Begin to export the rounds of pod use; ``state`` is called at every scrape."""
+        """Begin to export metrics about rounds of pod use; ``state`` is called at every scrape."""
         self.export(lambda: _pod_use_metrics(state()))
 
     def fetched(self, seconds: float, failed_windows: Iterable[str], opened: Iterable[Finding]) -> None:

@@ -109,8 +109,8 @@ class ContainerTable:
         restarted_at: time of the newest restart in a pod, Unix seconds, shape (containers,); 0 if none is known.
         killed_at: time of the newest kill for lack of memory, in the same form.
         killed_memory: memory that the container needs after such kills, bytes, shape (containers,).
-        strain: share of the CPU periods of the last day in which the container was throttled, and share of the time
-            for which it waited for CPU, shape (2, containers); NaN if unknown.
+        strain: CPU contention: share of the CPU periods of the last day in which the container was throttled, and share
+            of the time for which it waited for CPU, shape (2, containers); NaN if unknown.
         has_pod_requests: whether the pods request CPU and memory as a whole, shape (2, containers).
     """
 
@@ -146,8 +146,8 @@ class Recommendations:
     """Recommended requests of the containers of a table; CPU first and memory second.
 
     Attributes:
-        requests: recommended requests, cores and bytes, shape (2, containers); NaN if unknown. It is the present
-            request where the rule gives less and a reason forbids that.
+        requests: recommended requests, cores and bytes, shape (2, containers); NaN if unknown. The present request if
+            the rule gives less and a reason forbids to lower it.
         verdicts: changes that the requests need: lower, raise, keep, or "" if unknown, shape (2, containers).
         reasons: reasons why a request is not lowered or not known, shape (2, containers); "" without one.
         limits: limits that fit the recommended requests, cores and bytes, shape (2, containers); NaN without a limit.

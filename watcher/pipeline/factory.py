@@ -62,8 +62,7 @@ def open_watcher(
         recommends: whether to recommend requests, which takes the cluster's list of autoscalers.
 
     Raises:
-        SettingsError: the settings name no usable provider. Everything opened here is closed again; an argument
-            ``provider`` stays open.
+        SettingsError: the settings name no usable provider. Only a given ``provider`` is not closed then.
     """
     views = [settings] if provider is not None else settings.for_each_provider()
     corroborating = settings.corroborating() if provider is None else None

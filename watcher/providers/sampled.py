@@ -251,10 +251,10 @@ class Sampled:
 
 
 def _readable(samples: Mapping[str, Sample]) -> tuple[Mapping[str, Sample], list[Finding]]:
-    """Return the samples that can be read, and a finding for each of the others: one bad node costs only itself.
+    """Return the samples that can be read, and a finding for each other sample.
 
     Raises:
-        Exception: no sample can be read; the first one's error.
+        Exception: the error of the first sample, if no sample can be read.
     """
     try:
         SampleRound.of(0, samples)

@@ -25,7 +25,7 @@ _NAMES = {
 _UNREACHABLE = (ProviderUnavailable, "{where} cannot be reached: {reason} (provider.address)")
 _LATE = (
     ProviderUnavailable,
-    "{where}: no answer in time (watch.fetch_timeout_seconds; of pods: 120 s)",
+    "{where}: no answer in time (watch.fetch_timeout_seconds; for pods: 120 s)",
 )
 _WORDS: dict[FailureKind, tuple[type[ProviderError], str]] = {
     FailureKind.CREDENTIALS: (ProviderRefused, "no request was sent to {where}: {reason}"),

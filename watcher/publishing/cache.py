@@ -83,7 +83,7 @@ class Published:
     def node_body(self, node: str, dialect: Dialect) -> bytes | None:
         """Return the response body with one node in a JSON dialect, or None if the node is unknown.
 
-        If the snapshot does not have the name, the only name that differs in case alone is used.
+        If the snapshot does not have the name, a name that differs only in case is used, if there is exactly one.
         """
         fragment = self._fragments.get(node)
         if fragment is None:

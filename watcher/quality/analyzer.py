@@ -86,7 +86,7 @@ def limit(nodes: Mapping[str, NodeMetrics], window: str, most: int) -> tuple[Map
 def explain_missing_cpu(
     nodes: Mapping[str, NodeMetrics], findings: Iterable[Finding], source: str
 ) -> Mapping[str, NodeMetrics]:
-    """Return the nodes with ``metadata.missing`` if none of them has CPU, as soon after the start of a source.
+    """Set ``metadata.missing`` of all nodes if none of them has CPU, for example soon after a source's start.
 
     CPU is a rate, so it needs more samples than memory. Without this text an answer without CPU would look complete.
 

@@ -62,7 +62,7 @@ class FetchHistory:
     def append(self, now: float, nodes: Mapping[str, NodeMetrics]) -> None:
         """Add a fetch. A fetch that is not later than the last one starts a new history, as the clock was set back.
 
-        The time of a long gap between two fetches is not part of a rest, since nothing is known about it.
+        The time of a long gap between two fetches does not count as time in which a value stayed constant.
         """
         if now <= self.now:
             self.clear()
@@ -74,7 +74,7 @@ class FetchHistory:
         present = ~np.isnan(values)
         with np.errstate(invalid="ignore"):
             same = np.abs(values - state["value"]) <= _SAME
-        # Record the length of rests that have ended. A value after a gap has no predecessor, so it is not a change.
+        # Record for how long values that change now stayed constant. A value after a gap has no predecessor.
         changed = present & ~same
         state["longest"][changed] = np.fmax(state["longest"], self.now - state["since"])[changed]
         has_predecessor = present & ~np.isnan(state["value"])

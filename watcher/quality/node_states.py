@@ -7,8 +7,8 @@ import numpy as np
 import numpy.typing as npt
 
 _PARKED_SECONDS = 24 * 3600.0  # a node that returns after a longer absence counts as new
-_MOST_PARKED = 2  # maximum of parked rows per present node, as names may change all the time,
-_FEW = 1000  # but at least this number
+_MOST_PARKED = 2  # absent nodes whose rows are kept, per present node: names may change all the time
+_FEW = 1000  # absent nodes whose rows are kept in any case
 
 
 class NodeStates:

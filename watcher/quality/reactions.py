@@ -11,9 +11,9 @@ _MANY = 5  # minimum number of affected nodes for a merged finding, with more th
 
 
 def mark_suspects(snapshots: Mapping[str, WatcherMetrics], findings: Iterable[Finding]) -> dict[str, WatcherMetrics]:
-    """Return the snapshots with the kinds of a marked node's findings in its metadata, under ``suspect``.
+    """Return the snapshots with ``suspect`` in the metadata of marked nodes: the kinds of findings about a node.
 
-    A finding applies to all windows, and one without a node to all nodes.
+    A finding applies to all windows; a finding without a node applies to all nodes.
 
     Args:
         snapshots: the snapshots by window; they are not modified.

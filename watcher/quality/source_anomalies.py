@@ -24,7 +24,7 @@ _IDLE_SECONDS = 24 * 3600.0  # a cluster that was above 1 percent in this time m
 _ENOUGH_NODES = 500  # sample size for the median node
 _STEADY = 0.8  # minimum share of fetches with new values; a lower share means that the source's step is longer
 
-#: Sources whose values no query computes: a whole load that ends looks like another scale.
+#: Sources whose values no query computes: their scale is right, and a load that ends only looks like another scale.
 _WITHOUT_QUERIES = frozenset({"Host", "Kubelet", "KubernetesMetricsServer"})
 
 
@@ -48,7 +48,7 @@ class SourceAnomalyDetector:
         self._flatlines: dict[str, Flatlines] = defaultdict(Flatlines)
         self._duplicates: dict[str, Duplicates] = defaultdict(Duplicates)
         self._ratios: dict[str, float] = defaultdict(float)
-        self._percents: dict[str, float] = defaultdict(lambda: -math.inf)  # last time that any node was above 1
+        self._percents: dict[str, float] = defaultdict(lambda: -math.inf)  # last time that any node was above 1 percent
 
     def remember(self, now: float, nodes: Mapping[str, NodeMetrics]) -> None:
         """Add a fetch to the history without checking it.

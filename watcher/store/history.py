@@ -9,8 +9,8 @@ Each node has a number, the index of its values in the stored arrays. When all v
 node can get its number.
 
 A wrong clock deletes nothing. Hours that begin more than five minutes in the future are set apart: they are not served
-until the clock has reached them, and values that are measured then replace theirs. Values that were measured at their
-time are never replaced. The age of an hour is the number of later hours that are stored, not a difference of times.
+until the clock has reached them, and values measured then replace the stored values of these hours. Other stored values
+are never replaced. The age of an hour is the number of later hours that are stored, not a difference of times.
 """
 
 import contextlib
@@ -251,7 +251,7 @@ def _respell(db: Database, known: dict[str, tuple[int, int]], new: list[str], no
 
 
 def _set_apart(db: Database, hour: int, last_hour: int) -> None:
-    """Record the hours that are in the future now, for the time when the clock has reached them.
+    """Record the stored hours that are in the future now, whose values may be replaced later.
 
     Args:
         db: the database, in a transaction.
@@ -282,7 +282,7 @@ def _has_minute(db: Database, minute: int, source: str, origin: str) -> bool:
 
 
 def _fold(db: Database, condition: str, limit: int) -> bool:
-    """Replace some of the rows of single minutes by blocks; return whether there were such rows.
+    """Replace the selected rows of single minutes by blocks; return whether there were such rows.
 
     Args:
         db: the database, in a transaction.
@@ -350,8 +350,8 @@ def _prune(db: Database, hour: int, keep_hours: int, max_bytes: int) -> None:
     Args:
         db: the database, in a transaction.
         hour: the present hour, in hours of Unix time.
-        keep_hours: number of hours, up to the present one, above which the oldest are deleted. None of them is if the
-            hour before has no values, since the clock may have jumped.
+        keep_hours: number of hours, up to the present one, above which the oldest are deleted. None is deleted if the
+            previous hour has no values, since the clock may have jumped.
         max_bytes: size of all blocks above which the oldest hours are deleted.
     """
     stored = "select distinct hour from history_blocks where hour <= ? order by hour desc"

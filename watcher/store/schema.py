@@ -62,14 +62,14 @@ def create_history(db: Database) -> None:
 
 @_migrations()
 def create_history_apart(db: Database) -> None:
-    """Create the table of the history's hours that were in the future by a later clock."""
+    """Create the table of hours of the history that were stored while the clock was ahead."""
     db.table("history_apart").create({"hour": int})
     db.table("history_apart").create_index(["hour"], unique=True)
 
 
 @_migrations()
 def create_workload_state(db: Database) -> None:
-    """Create the table of what is learned of workloads, with one row per part of the learner's state."""
+    """Create the table of the learner's state, with one row for each part."""
     key = ("source", "origin", "part")
     db.table("workload_state").create({**dict.fromkeys(key, str), "body": bytes}, pk=key)
 

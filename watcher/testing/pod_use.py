@@ -47,8 +47,8 @@ class MeasuredContainer:
     Attributes:
         cpu_cores: use of CPU; may be NaN, infinite, negative or huge.
         memory_bytes: working set; may be NaN, infinite, negative or huge.
-        ages: seconds before the end of the window at which it was measured, the newest last; the source starts to
-            measure it half a step earlier.
+        ages: times of the measurements in seconds before the end of the window, the newest last; the container starts
+            half a step before the first measurement.
     """
 
     cpu_cores: float
@@ -194,7 +194,7 @@ class PodUseHttpContract:
 
     @pytest.mark.parametrize("body", [b"<html>please log in</html>", b"", b"[]", b"null", b'{"data": 7}', b"\xff"])
     def test_unexpected_bodies_are_errors(self, body: bytes) -> None:
-        """JSON of another shape, and what is not JSON, becomes a ProviderError."""
+        """JSON of another shape, or a body that is not JSON, becomes a ProviderError."""
         with serving(lambda handler: reply(handler, body)) as fake:
             self._failure(fake.url)
 

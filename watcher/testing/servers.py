@@ -42,7 +42,7 @@ def run_server(server: BaseServer) -> Iterator[None]:
 def serving(
     answer: Callable[[BaseHTTPRequestHandler], None], tls: ssl.SSLContext | None = None
 ) -> Iterator[FakeServer]:
-    """Run a server that responds with a function, which is called for each GET and POST request."""
+    """Run a server that calls ``answer`` for each GET and POST request."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:

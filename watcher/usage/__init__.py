@@ -1,1 +1,1 @@
-"""Use of pods: where it is read, what is learned of it, each pod's last day, and recommended requests."""
+"""Use of pods: its sources, the learner of workloads, each pod's last day, and recommended requests."""

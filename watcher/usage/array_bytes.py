@@ -10,17 +10,17 @@ import numpy as np
 _COMPRESSION = 1
 
 UNREADABLE = (ValueError, KeyError, TypeError, IndexError, OSError, EOFError, zlib.error, zipfile.BadZipFile)
-"""Errors of :func:`unpack`, and of the use of its arrays, for bytes that are damaged or of another kind."""
+"""Errors that :func:`unpack`, or code that uses the unpacked arrays, raises for damaged bytes."""
 
 
 def pack(**arrays: np.ndarray[Any, Any]) -> bytes:
-    """Return arrays as bytes."""
+    """Return named arrays as bytes."""
     file = io.BytesIO()
     np.savez(file, allow_pickle=False, **arrays)
     return zlib.compress(file.getbuffer(), _COMPRESSION)
 
 
 def unpack(body: bytes) -> dict[str, np.ndarray[Any, Any]]:
-    """Return the arrays by name; raises one of :data:`UNREADABLE` if the bytes are none."""
+    """Return the arrays that :func:`pack` packed, by name; raises one of :data:`UNREADABLE` for other bytes."""
     with np.load(io.BytesIO(zlib.decompress(body)), allow_pickle=False) as arrays:
         return dict(arrays)

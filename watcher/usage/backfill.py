@@ -1,8 +1,8 @@
 """Backfill of the learner of workloads: the days before the first start, from a provider that knows them.
 
-A day is read in parts, and given to the learner as a whole, which stores it together with the note that it is filled: a
-watcher that is killed reads the day again, and adds no day twice. The newest day is read first. Pods are named by
-kube-state-metrics, as far as the same source has it; otherwise only the pods that still run are known.
+A day is read in parts and given to the learner as a whole. The learner stores the day, and that it is filled, in one
+transaction. So a watcher that is killed reads the day again, and no day is added twice. The newest day is read first.
+Pods are named by kube-state-metrics, if the source has it; otherwise only pods that still run have names.
 """
 
 import logging
@@ -31,12 +31,12 @@ _log = logging.getLogger(__name__)
 _DAY = 86400
 _RETRY_SECONDS = 300.0
 _MOST_FAILURES = 3
-_PAUSE_SHARE, _LONGEST_PAUSE_SECONDS = 1.0, 10.0  # of the time of the last part, so that the source has others' time
+_PAUSE_SHARE, _LONGEST_PAUSE_SECONDS = 1.0, 10.0  # pause after a part, as a share of the part's time
 _STOP_SECONDS = 2.0
 
 
 class WorkloadBackfill:
-    """Background thread that fills the learner's past days once. It starts after the first round, as its observer.
+    """Background thread that fills the learner's past days once. It observes rounds, and starts after the first.
 
     Args:
         settings: all settings.
@@ -72,10 +72,10 @@ class WorkloadBackfill:
             self._thread.join(_STOP_SECONDS)
 
     def fill_all(self) -> bool:
-        """Fill all unfilled days; return whether all are filled. The thread calls it; tests may call it directly.
+        """Fill all unfilled days; return whether all are filled. The thread calls this method; tests may call it, too.
 
         Raises:
-            ProviderError: a day cannot be read; the days before it are filled.
+            ProviderError: a day cannot be read; the days that were read before stay filled.
         """
         self._provider = self._provider or self._open(self._settings)
         if self._provider is None:
@@ -111,14 +111,14 @@ class WorkloadBackfill:
                 return
             if failures >= _MOST_FAILURES:
                 _log.warning(
-                    "the past use of workloads is given up until the next start; the watcher learns from now on "
+                    "the past use of workloads is not read until the next start; the watcher learns from present use "
                     "(workloads.backfill_days)"
                 )
                 return
             self._stopped.wait(_RETRY_SECONDS)
 
     def _read(self, day: int, live_since: float, provider: PastPodUseProvider) -> "FilledDay":
-        """Return a day, up to the first round of the learner."""
+        """Read the use of a day, up to the learner's first round."""
         from watcher.usage.learn.past_days import DayCollector  # imports numpy
 
         step = int(self._settings.workloads.interval_seconds)

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 def gc_pause() -> Iterator[None]:
     """Pause the collection of reference cycles in all threads.
 
-    A round of 100,000 pods creates a million objects without cycles, nearly all of which it drops again. To traverse
-    them holds the interpreter for tens of milliseconds ten times in a round, and every request waits for it. Only
-    objects that are still alive afterwards are traversed then.
+    A round of 100,000 pods creates a million objects without cycles, nearly all of which it drops again. Traversing
+    them would block the interpreter, and with it every request, for tens of milliseconds ten times in a round. After
+    the pause only the objects that are still alive are traversed.
     """
     was_enabled = gc.isenabled()
     gc.disable()

@@ -1,4 +1,4 @@
-"""Use of pods: the loop next to that of the nodes, and what learns from its rounds."""
+"""Use of pods: the loop that measures pods, and the consumers of its rounds."""
 
 import threading
 import time
@@ -23,16 +23,15 @@ class PodUsage:
 
     Args:
         settings: all settings.
-        store: store of what is learned, which the caller closes.
+        store: store of the learner's state and the pods' use, which the caller closes.
         source: name of the first provider, which the stored state belongs to.
         pods: source of the running pods, if this process follows them already; :meth:`stop` closes it.
-        recommends: whether requests are recommended. Only recommendations read the autoscalers, so they are not listed
-            otherwise.
+        recommends: whether requests are recommended. Autoscalers are listed only for recommendations.
         clock: returns Unix seconds.
 
     Attributes:
         workloads: learner of the use of workloads.
-        pods: last day of each pod.
+        pods: use of each pod over the last day.
     """
 
     def __init__(
@@ -52,7 +51,7 @@ class PodUsage:
         self._backfill = WorkloadBackfill(settings, self.workloads)
         self._rounds = PodUseRounds(
             settings,
-            [self.workloads, self.pods, self._backfill],  # courses of the learner first, the backfill after both
+            [self.workloads, self.pods, self._backfill],  # in this order: the pods need the learner's result
             self._open_sources,
             clock,
             self.workloads if recommends else None,

@@ -1,7 +1,7 @@
-"""Rounds of pod use: every few minutes the use of all containers and the running pods, for those who learn from them.
+"""Rounds of pod use: every few minutes, read the use of all containers and the running pods for the observers.
 
-The rounds have a provider, connections, a thread, a deadline and a memory budget of their own, so that their failures
-cost nodes nothing.
+The rounds have their own provider, connections, thread, deadline and memory budget, so that their failures do not
+affect the metrics of nodes.
 """
 
 import logging
@@ -41,14 +41,14 @@ def _open_sources(settings: Settings) -> "PodUseSources":
 
 
 class PodUseRounds:
-    """Background rounds of pod use.
+    """Background loop that runs rounds of pod use.
 
     Args:
         settings: all settings.
         observers: consumers of each round's use, in order.
-        sources: opens what a round reads; called by the first round.
+        sources: opens the provider and the sources of pods; called by the first round.
         clock: returns Unix seconds.
-        learner: gets autoscalers and killed pods before each round is observed; None to list none.
+        learner: gets autoscalers and killed pods before the observers get a round; None to list neither.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class PodUseRounds:
         self._loop.join(_STOP_SECONDS)
 
     def run_once(self) -> bool:
-        """Run one round; return whether it succeeded. The background thread calls it; tests may call it directly."""
+        """Run one round; return whether it succeeded. The background thread calls this method; tests may, too."""
         with gc_pause():
             return self._run_once()
 

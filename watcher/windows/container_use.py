@@ -15,7 +15,7 @@ Float64s = npt.NDArray[np.float64]
 CPU_CORES, MEMORY_BYTES = 0, 1
 """Rows of the values of a container, for :class:`ContainerUseBuilder`."""
 THROTTLING, PRESSURE = "throttling of CPU", "waiting for CPU (PSI)"
-"""Names of the rows of a container's strain."""
+"""Names of the rows of :attr:`ContainerUse.strain`, the CPU contention."""
 _NO_STRAIN = tuple(f"{name}: only Prometheus knows it" for name in (THROTTLING, PRESSURE))
 _NAMES = ("CPU", "memory")
 HIGHEST = (100_000.0, float(2**53))
@@ -37,9 +37,9 @@ class ContainerUse:
         cpu_cores: mean use of CPU in the window, shape (containers,).
         memory_bytes: highest known working set in the window, shape (containers,).
         findings: problems that leave the other rows usable.
-        strain: share of the CPU periods in which each container was throttled, and share of the time for which it
-            waited for CPU, shape (2, containers); NaN where unknown. None if the source knows neither.
-        unchecked: what the source does not know of the containers' strain, with the reason.
+        strain: CPU contention: share of the CPU periods in which each container was throttled, and share of the time
+            for which it waited for CPU, shape (2, containers); NaN where unknown. None if the source knows neither.
+        unchecked: a text for each row of ``strain`` that the source does not know, with the reason.
     """
 
     timestamp: int
@@ -58,7 +58,7 @@ class ContainerUse:
 
 
 class ContainerUseBuilder:
-    """Builder of a :class:`ContainerUse`: takes values in any order, and drops those that cannot be right."""
+    """Builder of a :class:`ContainerUse`: takes values in any order, and drops impossible values."""
 
     def __init__(self) -> None:
         self._row: dict[tuple[str, str, str], int] = {}
@@ -89,11 +89,11 @@ class ContainerUseBuilder:
         column[row] = value if math.isnan(known) or value > known else known
 
     def add_strain(self, kind: int, strained: Iterable[tuple[str, str, str, float]]) -> None:
-        """Add throttling or waiting of containers whose use was added before; containers that are not named had none.
+        """Add throttling or waiting of containers whose use was added before; all other containers get 0.
 
         Args:
-            kind: row of the strain: 0 for throttling, 1 for waiting.
-            strained: namespace, pod and name of containers, and a share of 0 to 1; of several the highest counts.
+            kind: 0 for throttling, 1 for waiting.
+            strained: namespace, pod and name of containers, and a share of 0 to 1; the highest share counts.
         """
         known = self._strain.setdefault(kind, [])
         known += [(self._row[each[:3]], each[3]) for each in strained if each[:3] in self._row]
@@ -111,7 +111,7 @@ class ContainerUseBuilder:
             timestamp: end of the window, Unix seconds.
             window_seconds: length of the window that CPU is averaged over.
             findings: findings in addition to those about dropped values.
-            unchecked: what is not known of the containers' strain, with the reason.
+            unchecked: a text for each row of ``strain`` that is not known, with the reason.
         """
         count = len(self._row)
         cpu, memory = (

@@ -17,7 +17,7 @@ from watcher.windows.sample_range import DEFAULT_PERCENT, leave_out, left_out
 from watcher.windows.shared_names import LEAST_PERCENT, SharedNameMemory, mark_shared_names
 
 _MAX_POINTS = 288  # in one series: 4.8 hours at 1 minute, one day at 5 minutes
-_ENDED_SECONDS = 120  # without points, while another series of the node has newer ones
+_ENDED_SECONDS = 120  # a series has ended if another series of the node has points newer by this
 _STEP_NAMES = {3600: "h", 60: "m", 1: "s"}
 
 

@@ -91,10 +91,10 @@ class SampleRound:
         return cls(taken_at, {node: float(sample.timestamp) for node, sample in samples.items()}, values)
 
     def without_earlier(self, since: Mapping[str, float]) -> Self:
-        """Return the round without samples that are older than the time that their node has.
+        """Return the round without samples that are older than their node.
 
         Args:
-            since: node name to Unix seconds by the source's clock; other nodes keep their samples.
+            since: node name to the time of the node's creation, Unix seconds; other nodes keep their samples.
         """
         gone = {node for node in since if self.timestamps.get(node, math.inf) < since[node]}
         if not gone:

@@ -8,7 +8,7 @@ from watcher.model import NodeMetrics, Window
 
 LEAST_PERCENT = 5.0
 """Smallest distance between the ranges of two machines: replicas of one machine have the same range."""
-_SERVED_SECONDS = 3600  # for which a node is served although several machines have its name
+_SERVED_SECONDS = 3600  # a node is served for this time although several machines have its name
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class SharedName:
 
 
 class SharedNameMemory:
-    """Times at which it was noticed that several machines have a name, for each window. Thread-safe."""
+    """Memory, for each window, of when each name was first seen at several machines. Thread-safe."""
 
     def __init__(self) -> None:
         self._names: dict[str, dict[str, SharedName]] = {}
@@ -51,7 +51,7 @@ def mark_shared_names(
 ) -> None:
     """Mark nodes whose name several machines have; remove them an hour later, unless they are half of the nodes.
 
-    Of two clusters with equal names, a node that only one of them has must not be all that is served.
+    If two clusters have equal names, otherwise only nodes with names of their own would be served.
 
     Args:
         nodes: the nodes, which are changed.

@@ -39,8 +39,8 @@ class WorkloadIndex:
     """Known workloads of one round, with their containers, so that each is found without a search.
 
     Attributes:
-        table: what is known of the workloads.
-        containers: what is known of their containers.
+        table: learned use of the workloads.
+        containers: learned use and state of their containers.
         recommended: recommended requests of these containers.
         workloads: the workloads, sorted.
         places: index of each workload in the table.
@@ -65,7 +65,7 @@ class WorkloadIndex:
 
 
 def encode_workloads(table: WorkloadTable) -> bytes:
-    """Encode what services need of all workloads, as one JSON object with columns."""
+    """Encode the use of all workloads that services need, as one JSON object with columns."""
     columns = {name: np.ascontiguousarray(getattr(table, name)) for name in (*_PAIRS, *_LEVELS, *_TIMES)}
     names = {name: [getattr(workload, name) for workload in table.workloads] for name in _NAMES}
     return orjson.dumps({"timestamp": table.timestamp, **names, **columns}, option=_NUMPY)
@@ -118,7 +118,7 @@ def workload_items(
     """Return some workloads with their containers, as values for JSON.
 
     Args:
-        index: what is known of the workloads.
+        index: index of the workloads.
         chosen: workloads of the index, in the order of the result.
         daily: use by day; with it, also return each container's use by the hour of the day and by day, UTC.
     """
@@ -168,7 +168,7 @@ def _container(table: ContainerTable, recommended: Recommendations, row: int, da
 
 
 def _by_day(daily: DailyUse, key: ContainerKey) -> dict[str, Any]:
-    at = [row for row, other in enumerate(daily.keys) if other == key]  # none if it was forgotten a moment ago
+    at = [row for row, other in enumerate(daily.keys) if other == key]  # empty if it was forgotten meanwhile
     return {
         "cpu_cores_percentiles": {
             _percent(quantile): [_number(value) for row in at for value in values[row]]

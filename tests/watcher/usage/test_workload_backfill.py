@@ -158,7 +158,7 @@ def test_a_backfill_that_fails_is_given_up(monkeypatch: pytest.MonkeyPatch, capl
     learning.observe(live(NOON), RUNNING)
     with caplog.at_level("INFO"):
         filling.observe(live(NOON), RUNNING)
-        wait_until(lambda: "given up until the next start" in caplog.text, "it gives up")
+        wait_until(lambda: "is not read until the next start" in caplog.text, "it gives up")
     assert caplog.text.count("the past use of workloads cannot be filled") == 3
     assert len(learning.unfilled()[0]) == 13
     learning.observe(live(NOON + STEP), RUNNING)

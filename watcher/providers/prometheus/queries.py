@@ -28,8 +28,8 @@ _FUNCTIONS = {
 _LOOK_BACK_STEP = "150s"  # half of Prometheus' lookback delta of 5 minutes
 _SELECTOR = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*(\{[^{}]*\})?")
 _JOIN = re.compile(r"\b(?:avg|max) by")
-_ROUNDING_PERCENT = -1e-6  # as sample_range, which imports numpy
-_PIECE = "trimaran_piece"  # label that tells the rates of one window apart
+_ROUNDING_PERCENT = -1e-6  # also in sample_range, which imports numpy
+_PIECE = "trimaran_piece"  # label that distinguishes the rates of one window
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,17 +39,18 @@ class Expression:
     Attributes:
         name: the metric's published name.
         promql: an instant expression; its value times the query's scale is a percentage of capacity. In a rate, ``$at``
-            follows each series and each range.
+            stands for an offset after each series and each range.
         smoothing: the time span that the expression averages over, such as ``5m``; empty if unknown.
         source: selector of one of the series that the expression is computed from; empty if the expression is itself
             a plain series, or if the series are unknown.
         gauge: the expression over a window, with ``$function`` for a function such as ``avg_over_time`` and ``$window``
             for its range; empty for a rate, a plain series, or if unknown.
         falls: whether the value of ``gauge`` falls where its series rises.
-        each: the value of each series before those of a name are joined; empty if it is unknown.
-        counter: selector of one counter of each machine; empty if it is unknown.
-        is_quotient: whether this is a quotient of two rates of the same scrapes, which is the mean over any range.
-        is_custom: whether a user has written the expression. Nothing is known then of the labels of its series.
+        each: PromQL for the value of each series, before series of the same node are aggregated; empty if unknown.
+        counter: selector of one counter of each machine; empty if unknown.
+        is_quotient: whether this is a quotient of two rates of the same scrapes. Over a longer range, such a quotient
+            is the mean over this range.
+        is_custom: whether a user has written the expression; the labels of its series are then unknown.
     """
 
     name: str
@@ -80,8 +81,8 @@ class Expression:
             matchers: label matchers for all series.
             labels: the labels that name a node.
             end: end of the window, Unix seconds; None for an expression that is right for any end, and slower.
-            bounds: the lowest and the highest possible sample, in the expression's unit. For a node with another one
-                the average is replaced by such a sample. Rates of counters are not checked.
+            bounds: the lowest and the highest possible sample, in the expression's unit. For a node with a sample out
+                of these bounds, the result is that sample and not the average. Rates of counters are not checked.
         """
         if operator is Operator.AVG:
             text = self._average(window, end)
@@ -93,11 +94,11 @@ class Expression:
         return _filled(text, matchers, labels)
 
     def samples(self, window: str, step: str = STEP) -> str:
-        """Return PromQL for the samples of a plain series in a window, else for one value a step, with placeholders."""
+        """Return PromQL, with placeholders, for a plain series' samples in a window; otherwise for a value per step."""
         return f"{self._at()}[{window}]" if self.is_selector() else f"({self._at()})[{window}:{step}]"
 
     def separate(self, window: str, step: str) -> str:
-        """Return PromQL for the samples of each series in a window, or of their join if ``each`` is unknown."""
+        """Return PromQL for the samples of each series in a window, or of the aggregate if ``each`` is unknown."""
         return f"({self.each})[{window}:{step}]" if self.each and not self.is_selector() else self.samples(window, step)
 
     def rates(self, window: str, end: int) -> str:
@@ -120,7 +121,7 @@ class Expression:
 
     def _average(self, window: str, end: int | None) -> str:
         if self.is_quotient and duration.seconds(window) > duration.seconds(self.smoothing):
-            # Exact where scrapes are missing too: what was counted of the numerator, by what was counted of the time.
+            # Exact even if scrapes are missing: the growth of the numerator divided by the growth of the time.
             return self._at().replace(f"[{self.smoothing}]", f"[{window}]")
         count, step = self._pieces(window)
         if count == 1:
@@ -159,12 +160,12 @@ class Expression:
         return self.promql.replace("$at", offset)
 
     def apart(self, matchers: str) -> str:
-        """Return PromQL for the present value of each series, before those of a name are joined; empty if unknown."""
+        """Return PromQL for the present value of each series, before any aggregation; empty if unknown."""
         return self.each.replace("$matchers", matchers)
 
     @property
     def lists_all_shares(self) -> bool:
-        """True if :meth:`gaps` has a share for each node that can be checked; otherwise it lists gaps only."""
+        """True if :meth:`gaps` returns the share of each node that can be checked, False if only of nodes with gaps."""
         return self.is_custom and not self.is_selector()
 
     def has_times(self) -> bool:
@@ -376,7 +377,7 @@ def _energy(watts: float) -> tuple[Expression, ...]:
 
 
 def _custom(name: str, promql: str, smoothing: str) -> Expression:
-    """Return a user's expression; the mean of a series that is itself an average is that of a rate."""
+    """Return the expression of a user's query; a plain series with ``smoothing`` is averaged like a rate."""
     if not _SELECTOR.fullmatch(promql):
         return Expression(
             name, promql, smoothing, gauge=f"$function(({promql})[$window:{STEP}])", source=source_of(promql),
@@ -393,7 +394,7 @@ def _is_duration(text: str) -> bool:
 
 
 def value_of(series: Mapping[str, Any]) -> float:
-    """Return the value of a series in a response; NaN, which is dropped later with a finding, if it is unreadable."""
+    """Return the value of a series in a response; an unreadable value becomes NaN, and later a finding."""
     try:
         return float(series["value"][1])
     except (LookupError, TypeError, ValueError):

@@ -1,7 +1,7 @@
-"""Windows of nodes with samples that cannot be right: their statistics, computed without these samples.
+"""Statistics of nodes with samples out of range, computed without these samples.
 
-Prometheus computes the average over all samples. The query for it also compares the lowest and the highest of them with
-what is possible, and only the nodes that it refuses are asked for the samples themselves.
+Prometheus computes averages over all samples. The same query compares the lowest and the highest sample of each node
+with the possible range. Only for nodes that fail this check are the samples themselves read.
 """
 
 import math
@@ -21,13 +21,13 @@ from watcher.windows.sample_range import leave_out, left_out
 
 Run = Callable[[str, str], list[dict[str, Any]]]
 _Series = list[dict[float, float]]  # of each series, time to value
-_STEP = "5s"  # a divisor of every usual scrape interval, so that each sample counts as often as the others
-_MOST_NAMED = 100  # nodes that a query names; for more it asks for all
+_STEP = "5s"  # a divisor of every usual scrape interval, so that each sample counts equally often
+_MOST_NAMED = 100  # a query lists at most so many nodes; for more nodes it selects all
 
 
 @dataclass(frozen=True, slots=True)
 class RefusedSeries:
-    """Reads the samples of some nodes, and computes their statistics without those that cannot be right.
+    """Reads the samples of nodes, and computes statistics without the samples out of range.
 
     Attributes:
         run: runs PromQL, with further label matchers, and returns the series with their samples.
@@ -51,7 +51,7 @@ class RefusedSeries:
         Args:
             query: the query of the metric.
             expression: the expression that has series.
-            refused: node labels of the series to read, and the name of the node.
+            refused: node labels of each series to read, to the name of its node.
             window: the window.
         """
         samples = self._values(expression.separate(window.duration, _STEP), refused)
@@ -60,8 +60,8 @@ class RefusedSeries:
         found: dict[tuple[NodeLabels, Operator], float] = {}
         findings = []
         for labels, node in refused.items():
-            if not samples.get(labels):  # the series may have labels by which they do not match
-                message = "samples out of range cannot be left out: the series has none of its labels"
+            if not samples.get(labels):  # the result of the query may have labels that its series lack
+                message = "samples out of range remain: no series has this node's labels (prometheus.queries)"
                 findings.append(Finding(Kind.OUT_OF_RANGE, message, window.duration, node, expression.name))
                 continue
             valid, dropped, example = self._valid(samples, labels, query.scale)
@@ -79,9 +79,9 @@ class RefusedSeries:
     def _valid(
         self, values: Mapping[NodeLabels, _Series], labels: NodeLabels, scale: float
     ) -> tuple[Floats, int, float]:
-        """Return the right values of a node, in percent, shape (1, times), the number of others, and one of them.
+        """Return a node's possible values in percent, shape (1, times), and number and example of impossible values.
 
-        At each time they are the mean of all series, such as those of replicas or of devices.
+        A value is the mean of all series at that time, such as the series of replicas or devices.
         """
         series = values.get(labels, [])
         times = sorted({at for points in series for at in points})
@@ -95,7 +95,7 @@ class RefusedSeries:
         """Return the samples of the series of some nodes."""
         matcher = self._matcher(refused)
         values = self._grouped(self.run(promql, matcher))
-        if matcher and set(refused) - values.keys():  # a label of the result need not be one of the series
+        if matcher and set(refused) - values.keys():  # as above, the series may lack a label of the result
             values = self._grouped(self.run(promql, ""))
         return values
 
@@ -117,7 +117,7 @@ class RefusedSeries:
 
 def _floats(samples: Any) -> dict[float, float]:
     try:
-        # A NaN is a sample that cannot be right; where there is no sample, there is no text.
+        # A NaN in the response is an impossible sample; a missing sample is not in the response.
         return {float(at): math.inf if math.isnan(value := float(text)) else value for at, text in samples or ()}
     except (TypeError, ValueError):
         return {}

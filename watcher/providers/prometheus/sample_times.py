@@ -14,24 +14,24 @@ from watcher.providers.prometheus.node_name_cache import Run
 from watcher.providers.prometheus.queries import Expression, ResourceQuery
 from watcher.providers.prometheus.shared_names import Resolve
 
-_ENDED_SECONDS = 120  # without samples, while another series of the node has newer ones
+_ENDED_SECONDS = 120  # a series has ended if another series of the node has samples newer by this
 
 
 @dataclass(frozen=True, slots=True)
 class NodesOf:
-    """Nodes of the series of a fetch, and of other series.
+    """Lookup of the nodes of series, which reuses the nodes of the fetched series.
 
     Attributes:
-        resolved: the node of each series of the fetch. It is asked first, because the resolver remembers only the last
-            series that it was asked for, and resolving those of 5,000 nodes again would slow down each fetch.
-        resolve: returns the node of each of other series.
+        resolved: the node of each series of the fetch. It is used first, because ``resolve`` caches only the last set
+            of series, and resolving 5,000 nodes again would slow down each fetch.
+        resolve: returns the node of each other series.
     """
 
     resolved: Mapping[NodeLabels, Resolved]
     resolve: Resolve
 
     def by_node(self, rows: Rows, *, only_fetched: bool = False) -> dict[str, float]:
-        """Return the highest value among each node's series, of all series or of those of the fetch."""
+        """Return the highest value among each node's series; with ``only_fetched``, of fetched series only."""
         other = [labels for labels, _ in rows if not only_fetched and labels not in self.resolved]
         return most_by_node(rows, {**self.resolved, **self.resolve(other)} if other else self.resolved)
 
@@ -44,7 +44,7 @@ class SampleTimes:
         matchers: label matchers for all series.
         labels: the labels that name a node.
         queries: the queries of required metrics.
-        chosen: the expression of each query that has series; others change it.
+        chosen: the expression of each query that has series; :class:`NodeQueries` changes the mapping.
     """
 
     def __init__(
@@ -60,11 +60,11 @@ class SampleTimes:
         self._unchecked: frozenset[str] = frozenset()
 
     def gaps(self, window: Window, deadline: Deadline) -> list[Rows]:
-        """Return for each required metric the share of the window that has samples, of nodes with less than all."""
+        """Return, for each required metric, the share of the window that has samples, for nodes with gaps."""
         return [self._ask(query, Expression.gaps, window, deadline) for query in self._queries]
 
     def newest(self, nodes_of: NodesOf, window: Window, deadline: Deadline) -> dict[str, float]:
-        """Return the time of each node's newest sample, Unix seconds; of its required metrics the oldest counts."""
+        """Return the time of each node's newest sample, Unix seconds: the earliest over the required metrics."""
         answers = (self._ask(query, Expression.newest, window, deadline) for query in self._queries)
         return _lowest([nodes_of.by_node(rows) for rows in answers])
 
@@ -73,11 +73,11 @@ class SampleTimes:
 
         Args:
             nodes: the nodes, which are changed.
-            gaps: result of :meth:`gaps`; None if it is not known, so that the last known grades hold.
+            gaps: result of :meth:`gaps`; None if it is unknown, to set the grades of the last fetch again.
             nodes_of: the node of each series.
         """
-        # Prometheus looks back five minutes for a sample, so it also has shares of series that ended before the window.
-        # Only a user's expression may have other labels than its series.
+        # Prometheus looks back five minutes for a sample, so it also returns series that ended before the window. Only
+        # a user's expression may have other labels than its series.
         chosen = [self._chosen.get(query) for query in self._queries] if gaps else []
         shares = [
             nodes_of.by_node(rows, only_fetched=not (expression and expression.is_custom))
@@ -106,10 +106,10 @@ class SampleTimes:
         window: Window,
         deadline: Deadline,
     ) -> frozenset[NodeLabels]:
-        """Return the series of machines that are gone: those of a deleted node, or of one that was created again.
+        """Return the node labels of series whose machine is gone: its node was deleted, or created again.
 
-        The mean of an earlier machine and of the present one would be no machine's load. Series are only asked for
-        their times if a node has several, or if one with gaps is of no node.
+        The mean over an earlier machine and the present one would be wrong. The times of samples are only queried if a
+        node has several series, or if a series with gaps belongs to no node.
 
         Args:
             found: the answers of the fetch.
@@ -120,7 +120,7 @@ class SampleTimes:
         """
         ended: set[NodeLabels] = set()
         with_gaps = {labels for rows in gaps for labels, _ in rows}
-        series_of: dict[Expression, set[NodeLabels]] = {}  # a deviation may look further back than an average
+        series_of: dict[Expression, set[NodeLabels]] = {}  # as deviations may look further back than averages
         for _, answer in found:
             series_of.setdefault(answer.expression, set()).update(labels for labels, _ in answer.values)
         for expression, series in series_of.items():
@@ -133,7 +133,7 @@ class SampleTimes:
                 of_all = max(newest.values(), default=0)
                 for each in series:
                     last = of_all if each in unmatched else latest.get(resolved[each].name, 0)
-                    # A rate of the window's begin may be of a series that has no sample in the window.
+                    # A rate at the start of the window may be of a series without samples in the window.
                     if newest.get(each, 0) < last - _ENDED_SECONDS:
                         ended.add(each)
         return frozenset(ended)
@@ -145,7 +145,7 @@ class SampleTimes:
         window: Window,
         deadline: Deadline,
     ) -> Rows:
-        """Query the series that a metric is computed from; nothing if they are unknown or do not exist."""
+        """Query the series that a metric is computed from; return no rows if they are unknown or do not exist."""
         chosen = self._chosen.get(query)
         for expression in (chosen,) if chosen else query.expressions:
             promql = promql_of(expression, window.duration, self._matchers, self._labels.by)

@@ -1,9 +1,9 @@
 """Machines that share a node's name, such as those of two clusters behind one Thanos.
 
-Their mean is no machine's load. Before an aggregation joins the series of a name, their ranges over some minutes are
-compared. Replicas of one target, as from two Prometheus servers, have the same range, although they scrape at different
-moments. Series of which one ends before the other begins are a node that was created again. If the machines have the
-same labels, their samples alternate in one series: its counter falls again and again.
+The mean over such machines is no machine's load. So the ranges of a name's series over 5 minutes are compared before
+the series are aggregated. Replicas of one target, as from two Prometheus servers, have the same range, although they
+scrape at different moments. If one series ends before the other begins, the node was created again. If the machines
+have the same labels, their samples alternate in one series: its counter falls again and again.
 """
 
 import threading
@@ -50,7 +50,7 @@ class SharedNames:
         Args:
             asked: metrics with the expression that has series.
             resolve: returns the node of each series.
-            at: end of the time that is looked at, Unix seconds.
+            at: end of the compared 5 minutes, Unix seconds.
             deadline: time at which everything must have been read.
 
         Raises:
@@ -80,7 +80,7 @@ class SharedNames:
             promql = f"{function}(({inner})[{_SPAN}:1m]) and ({inner}) and {before}"
             for item in self._run(promql, at, deadline):
                 ranges.setdefault(tuple(sorted(item["metric"].items())), []).append(value_of(item) * query.scale)
-        # A range with a sample that cannot be right says nothing of the machine.
+        # A range with an impossible sample says nothing about the machine.
         whole = [
             (dict(labels), bounds[0], bounds[1])
             for labels, bounds in ranges.items()
@@ -123,7 +123,7 @@ class SharedNames:
 
 
 def _difference(first: Mapping[str, str], second: Mapping[str, str]) -> str:
-    """Return the label that tells two machines apart, with the setting."""
+    """Return a text that names the label in which two machines differ, and the setting to change."""
     names = [name for name in {**first, **second} if first.get(name, "") != second.get(name, "")]
     if not names:
         return _NO_LABEL

@@ -34,8 +34,8 @@ DEFAULT_ADDRESS = "https://api.signalfx.com"
 METRICS = {"cpu.utilization": MetricType.CPU, "memory.utilization": MetricType.MEMORY}
 _STEPS = (1, 60, 300, 3600)
 _SHOWN = 5
-_LOOK_SECONDS, _LOOKS_EVERY = 300, 3600.0  # the samples of so many seconds are looked at, once an hour
-_MOST_NAMED = 100  # hosts that a query names; for more it asks for all
+_LOOK_SECONDS, _LOOKS_EVERY = 300, 3600.0  # the samples of the last 5 minutes are checked once an hour
+_MOST_NAMED = 100  # a query lists at most so many hosts; for more hosts it selects all
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class SignalFxProvider:
             self._address, self._session, queries, self._options.node_dimension, self._options.metadata_seconds
         )
         self._unmatched: dict[str, frozenset[str]] = {}
-        self._look_at: dict[str, float] = {}  # window to time of the next look at samples, on the monotonic clock
+        self._look_at: dict[str, float] = {}  # window to time of the next check of samples, on the monotonic clock
         self._wrong: dict[tuple[str, str], frozenset[str]] = {}  # metric and window to series with wrong samples
 
     def fetch(self, window: Window, deadline: Deadline) -> Fetched:
@@ -140,10 +140,10 @@ class SignalFxProvider:
     def _samples(
         self, answers: Mapping[Any, Any], window: Window, deadline: Deadline, findings: list[Finding]
     ) -> dict[Any, Any]:
-        """Return the samples of series that have some out of range, by ``("samples", metric)``; add failures.
+        """Query the samples of series with samples out of range; return them by ``("samples", metric)``.
 
-        SignalFx returns no extremes of its averages. So a look at the samples of the last minutes, once an hour, finds
-        such series, and averages out of range do at any time.
+        SignalFx returns averages without the lowest and the highest sample. So the samples of the last 5 minutes are
+        checked once an hour, and the averages in every fetch. Failures are added to ``findings``.
         """
         calls = {}
         for metric in METRICS:
@@ -163,7 +163,7 @@ class SignalFxProvider:
         return samples
 
     def _out_of_range(self, points: _Points) -> frozenset[str]:
-        """Return the series that have points that cannot be right."""
+        """Return the ids of the series with points out of range."""
         return frozenset(
             key
             for key, pairs in points.series.items()
@@ -249,14 +249,14 @@ class SignalFxProvider:
     def _ask_points(
         self, metric: str, window: Window, deadline: Deadline, step: int | None = None, hosts: Sequence[str] = ()
     ) -> _Points:
-        """Return the points of a metric, in steps of a length in seconds, or of that for the window.
+        """Return the points of a metric over a window.
 
         Args:
             metric: the metric.
             window: the window.
             deadline: time at which everything must have been read.
-            step: length of the steps.
-            hosts: the only hosts to ask for, unless there are too many to name; empty for all.
+            step: length of a step in seconds; None for the step that fits the window.
+            hosts: the hosts to query; none or more than 100 for all hosts.
         """
         answer = self._session.get(
             f"{self._address}/v1/timeserieswindow",

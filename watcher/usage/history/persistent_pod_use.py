@@ -1,6 +1,6 @@
-"""Past use of single pods, live: each round of pod use is kept for a day, and stored in blocks of an hour.
+"""Use of each pod over the last day, in memory and in the store, which has blocks of an hour.
 
-A round is written in one transaction. After a kill the use in all complete rounds is known again.
+Each round of pod use is written in one transaction, so after a kill all complete rounds can be loaded again.
 """
 
 import threading
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class PersistentPodUse:
-    """Past use of the pods of a watcher, with its stored state. Threads may share it.
+    """Use of a watcher's pods over the last day, loaded from the store and saved to it. Threads may share it.
 
     Args:
         store: the watcher's store.
@@ -46,7 +46,7 @@ class PersistentPodUse:
             return self._day().table(nodes, uids, courses)
 
     def _day(self) -> "PodUseDay":
-        """Return the kept day, with its stored state at the first call."""
+        """Return the use over the last day; the first call loads it from the store."""
         if self._loaded is None:
             from watcher.usage.history.pod_day import PodUseDay  # imports numpy, which is slow
 

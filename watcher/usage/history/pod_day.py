@@ -1,4 +1,4 @@
-"""The last day of the use of single pods: rounds in, rows for the store and tables out; no clock, no file."""
+"""Use of each pod over the last day: turns rounds into tables and into rows for the store; no clock, no file."""
 
 import logging
 from collections import defaultdict
@@ -71,7 +71,7 @@ class PodUseDay:
         return self._history.size
 
     def observe(self, use: "ContainerUse", pods: "RunningPods") -> PodUseChanges | None:
-        """Add a measurement of all pods; return the changes to store, or None if it is older than the newest one."""
+        """Add a measurement of all pods; return the changes to store, or None if a newer measurement is known."""
         newest = int(use.timestamp - use.window_seconds / 2) // STEP_SECONDS
         steps = max(round(use.window_seconds / STEP_SECONDS), 1)
         first = newest - steps + 1
@@ -191,7 +191,7 @@ class PodUseDay:
         return keys, cpu, memory / _GIB, added
 
     def _mean_of_step(self, step: int, keys: list[str], cpu: Float64s) -> Float64s:
-        """Return the mean of all rounds of a step, whose CPU covers less than the step each."""
+        """Return each pod's mean CPU over the rounds of a step, for rounds that are shorter than a step."""
         self._rounds_in_step = self._rounds_in_step + 1 if step == self._history.newest else 1
         if self._rounds_in_step == 1:
             return cpu
@@ -222,7 +222,7 @@ class PodUseDay:
         return numbers
 
     def _block(self, hour: int) -> bytes:
-        """Return the use of an hour, of the pods that were measured in it."""
+        """Return the packed use in an hour of the pods that were measured in this hour."""
         keys, cpu, memory = self._history.hour(hour)
         pods = [self._pods[key] for key in keys]
         return pack(

@@ -1,8 +1,8 @@
 """The last day of every running pod: mean CPU use of each five minutes, highest memory of each quarter of an hour.
 
-A plan of moves needs the course of the use of every pod, not only of its workload: bursts of some minutes make nodes
-hot. CPU in cores and memory in GiB are kept as float16, whose error is at most 0.05 percent: 768 bytes for a pod, 77 MB
-for a hundred thousand.
+A plan of moves needs the use of every pod over time, not only of its workload: bursts of some minutes make nodes hot.
+CPU in cores and memory in GiB are kept as float16, whose error is at most 0.05 percent: 768 bytes for a pod, 77 MB for
+a hundred thousand.
 
 Time is counted in steps of five minutes: step = Unix seconds / 300, rounded down.
 """
@@ -71,7 +71,7 @@ class PodHistory(Generic[_Key]):
         self._memory[rows, period] = np.fmax(self._memory[rows, period], memory)
 
     def keep_only(self, pods: Sequence[_Key]) -> None:
-        """Forget all other pods."""
+        """Forget all pods but the given ones."""
         kept = set(pods)
         self.forget([pod for pod in self._row if pod not in kept])
 
@@ -100,7 +100,7 @@ class PodHistory(Generic[_Key]):
         return [pods[place] for place in known.tolist()], cpu[known], memory[known]
 
     def restore(self, hour: int, newest: int, pods: Sequence[_Key], cpu: Float16s, memory: Float16s) -> None:
-        """Restore what :meth:`hour` returned; hours must be restored in their order.
+        """Restore the use in an hour that :meth:`hour` returned; hours must be restored in order.
 
         Args:
             hour: the hour, in hours of Unix time.
@@ -139,7 +139,7 @@ class PodHistory(Generic[_Key]):
         return cpu, memory
 
     def _begin(self, step: int) -> None:
-        """Make the columns from the newest step to this one unknown."""
+        """Clear the columns of the steps after the newest one, up to the given step."""
         if self.newest < 0:
             self.oldest = self.newest = step
             return

@@ -1,9 +1,9 @@
-"""State of containers that bears on their requests, in the learner's rows: strain, runs, restarts, limits.
+"""Columns of the learner's rows that decide about requests: CPU contention, runs, restarts, kills and limits.
 
-Strain is the share of CPU periods in which a container was throttled, and the share of the time for which it waited for
-CPU. A container that was killed for lack of memory needs 20 percent or 100 MiB more, whichever is more, than the
-largest of its request when it was killed, its highest sample, and its limit if a sample came near it. Samples are
-seldom, so a container that was killed at its limit has often been seen below it only.
+CPU contention (``strain``) is the share of CPU periods in which a container was throttled, and the share of time in
+which it waited for CPU. A container that was killed for lack of memory needs 20 percent or 100 MiB more, whichever is
+more, than the largest of three amounts: its request when it was killed, its highest sample, and its limit if a sample
+came near it. Samples are rare, so a container may be killed at its limit although all its samples are below it.
 """
 
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ Rows = npt.NDArray[np.void]
 def add_strain(
     table: Rows, rows: Int64s, group: Int64s, weight: Float64s, strain: Float64s, minutes: float, memory: float
 ) -> None:
-    """Add the mean strain of each container's pods to the decayed sums.
+    """Add the mean CPU contention of each container's pods to the decayed sums.
 
     Args:
         table: the learner's rows.
@@ -55,8 +55,8 @@ def common_requests(
 ) -> Float64s:
     """Return the requests that most pods of each container's newest revision have, shape (2, containers).
 
-    A mean would be a request that no pod has after a resize of one. The newest revision is that of the pod that started
-    last; of equally many pods, those with the one that started last count.
+    After a resize of one pod, a mean would be a request that no pod has. The newest revision is the revision of the pod
+    that started last. If two requests are equally frequent, the one of the pod that started last is returned.
 
     Args:
         group: container of each measurement; each container has at least one.

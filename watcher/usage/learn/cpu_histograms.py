@@ -21,7 +21,7 @@ _ROWS_AT_ONCE = 4096
 
 Float32s = npt.NDArray[np.float32]
 
-#: Start of each bin, followed by the end of the last bin but one once more, as the last bin has no end; cores.
+#: Start of each bin, cores. The last bin has no end, so its start counts as its end.
 _EDGES = _SCALE * (_RATIO ** np.arange(BINS) - 1)
 BIN_ENDS: Float64s = np.append(_EDGES[1:], _EDGES[-1])
 
@@ -53,7 +53,7 @@ class PackedDay(NamedTuple):
         return cls(offsets.astype(np.uint32), bins.astype(np.uint8), counts[rows, bins])
 
     def merged(self, rows: Int64s, counts: Float32s) -> Self:
-        """Return a day with further counts.
+        """Return the day with counts added.
 
         Args:
             rows: row of each container, shape (n,), without duplicates.
@@ -93,10 +93,10 @@ class PackedDay(NamedTuple):
         offsets = self.offsets[first : last + 1].astype(np.int64)
         rows = np.repeat(np.arange(last - first), np.diff(offsets))
         begin, end = offsets[0], offsets[-1]
-        sums[rows, self.bins[begin:end]] += weight * self.counts[begin:end]  # no bin stands twice in a row
+        sums[rows, self.bins[begin:end]] += weight * self.counts[begin:end]  # a row has no bin twice
 
     def take(self, rows: Int64s) -> Self:
-        """Return the histograms of some containers, in the given order; the later containers have none."""
+        """Return the histograms of the given containers, in this order; empty ones for containers beyond the last."""
         offsets = np.append(
             self.offsets, np.full(max(rows.max(initial=-1) + 2 - len(self.offsets), 0), self.offsets[-1])
         )

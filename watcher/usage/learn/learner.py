@@ -22,7 +22,7 @@ the highest use of the last 14 days.
 The containers of a pod are assumed to rise and fall together: a pod's use and deviation are the sums over its
 containers. A container that was not measured in the last 15 minutes of its workload is no longer part of the pod.
 
-A value that is not finite, negative, or larger than any machine has is left out. Requests beyond that count as none.
+A value that is not finite, negative, or larger than any machine has is left out. Larger requests count as missing.
 """
 
 from collections import deque
@@ -62,25 +62,25 @@ ROW = np.dtype(
         ("last_seen", "f8"),
         ("revision", "i8"),  # 0 if unknown
         ("revision_since", "f8"),
-        ("requests", "f8", 2),  # of most pods of the newest revision, in the newest round
+        ("requests", "f8", 2),  # that most pods of the newest revision had in the newest round
         ("first_requests", "f8", 2),
-        ("prior", "f8", 2),  # expected use of the revision before; NaN for the first revision
-        ("minutes", "f8", 2),  # observed, of this revision
+        ("prior", "f8", 2),  # expected use of the previous revision; NaN for the first one
+        ("minutes", "f8", 2),  # for which this revision was observed
         ("weights", "f8", 2),
         ("sums", "f8", 2),
         ("squares", "f8", 2),
         ("pods", "f8"),
         ("pod_minutes", "f8"),
         ("runs", "f8"),  # pods that started while the container was known
-        ("newest_start", "f8"),  # of a pod
-        ("limits", "f8", 2),  # in the newest template; 0 without one
+        ("newest_start", "f8"),  # start of the youngest pod
+        ("limits", "f8", 2),  # in the newest template; 0 without a limit
         ("role", "u1"),
         ("is_guaranteed", "u1"),
         ("has_pod_requests", "u1", 2),
         ("restarted_at", "f8"),
         ("killed_at", "f8"),
         ("killed_memory", "f8"),  # what the container needs after its kills for lack of memory
-        ("strain_weights", "f8", 2),  # as weights and sums: of throttling, and of waiting for CPU
+        ("strain_weights", "f8", 2),  # like weights and sums: throttling, and waiting for CPU
         ("strain_sums", "f8", 2),
         ("memory_peaks", "f8", DAYS),  # by day, the present day first
         ("hour_weights", "f4", (24, 2)),
@@ -106,9 +106,9 @@ class WorkloadLearner:
         time: end of the newest round, Unix seconds; 0 before the first.
         next_number: number of the next packed day.
         unfilled: numbers of the days that are still to be filled from a source that knows the past, newest first.
-        live_since: start of the first round, Unix seconds; what was before is to be filled.
-        calm_rounds: rounds since a clock was set back to another day; the number of 14 days if none was.
-        refused_rounds: refused rounds since the last that counted, because their clock is set back.
+        live_since: start of the first round, Unix seconds; earlier use is filled from a source that knows the past.
+        calm_rounds: rounds since the clock was set back to an earlier day; at first the number of rounds in 14 days.
+        refused_rounds: rounds that were refused since the last accepted one, because their clock was set back.
     """
 
     def __init__(self, max_workloads: int = 50_000) -> None:
@@ -138,7 +138,7 @@ class WorkloadLearner:
         counted = (measured.container >= 0) & np.isfinite(weight) & (weight > 0) & known.any(axis=0)
         has_use, facts = bool(counted.any()), measured.facts
         killed = () if facts is None else np.flatnonzero(facts.killed_at > measured.time - KILLED_SECONDS).tolist()
-        # Where each container is killed at its start, the kills are all that is known.
+        # If all containers are killed at their start, only the kills are known.
         if measured.seconds <= 0 or not (has_use or killed) or self._is_set_back(measured.time):
             return False
         self._begin(measured.time)
@@ -146,7 +146,7 @@ class WorkloadLearner:
             self._learn(measured, counted, known, weight)
         if facts is not None:
             self._rows_of([measured.keys[place] for place in killed], measured.time)
-            # Those that were killed before they could be measured have rows now.
+            # Containers that were killed before their first measurement have rows now.
             note_facts(self.rows, [self._row_of.get(key) for key in measured.keys], facts, measured.time)
         if len(self.workloads) > self.max_workloads:
             self._evict()
@@ -250,7 +250,7 @@ class WorkloadLearner:
         )
 
     def containers(self, quantiles: tuple[float, ...] = (0.5, 0.9, 0.95, 0.99)) -> ContainerTable:
-        """Return what is known of each container, with these quantiles of CPU use."""
+        """Return the learned use and state of each container, with these quantiles of CPU use."""
         rows = self.rows.copy()
         past = [(day, _PAST_DAY_WEIGHT**age) for age, (_, day) in enumerate(self.past, start=1)]
         with np.errstate(invalid="ignore", divide="ignore"):  # 0 / 0 gives NaN: no value
@@ -293,8 +293,8 @@ class WorkloadLearner:
     def _is_set_back(self, time: float) -> bool:
         """Return whether a round is refused, because it is on an earlier day by more than the jitter of clocks.
 
-        A clock that is set right counts at once, but not two sources in turn whose clocks differ: each change would end
-        a day, and 14 push out all. So within 14 days of such a change, the next one counts after a day of its rounds.
+        A corrected clock counts at once. But if sources with different clocks alternate, each change ends a day, and 14
+        push out all past days. So within 14 days of a change, the next one counts after a day of its rounds.
         """
         is_back = int(time // _DAY) < self.day and time <= self.time - _CLOCK_JITTER_SECONDS
         if is_back and self.calm_rounds < DAYS * _ROUNDS_A_DAY and self.refused_rounds < _ROUNDS_A_DAY:
@@ -339,7 +339,7 @@ class WorkloadLearner:
         return np.array(rows, np.int64)
 
     def _follow_revisions(self, rows: Int64s, group: Int64s, weight: Float64s, revision: Int64s, time: float) -> None:
-        """Begin the new revision of each container most of whose pods have another revision than before.
+        """Begin a new revision of each container if most of its pods have another revision than before.
 
         Args:
             rows: row of each container of the round.
@@ -354,7 +354,7 @@ class WorkloadLearner:
             return
         other = np.bincount(group[differs], weight[differs], len(rows))
         latest = np.full(len(rows), np.iinfo(np.int64).min)
-        np.maximum.at(latest, group[differs], revision[differs])  # if there are several, any, but always the same one
+        np.maximum.at(latest, group[differs], revision[differs])  # of several, a fixed one
         changed = other > np.bincount(group, weight, len(rows)) / 2
         begun = rows[changed & (table["revision"][rows] != 0)]
         if len(begun):
@@ -369,7 +369,7 @@ class WorkloadLearner:
         table["revision"][rows[changed]] = latest[changed]
 
     def _add(self, rows: Int64s, resource: int, value: Float64s, measured: UseRound) -> None:
-        """Add one round's value of each container to the decayed sums, and to those of the hour of the day."""
+        """Add one round's value of each container to the decayed sums, and to the sums of the hour of the day."""
         table, minutes = self.rows, measured.seconds / 60
         decay = np.exp(-minutes / _MEMORY_MINUTES)
         table["minutes"][rows, resource] += minutes

@@ -1,6 +1,6 @@
-"""Learning of workloads live: each round of pod use is given to the learner, and its state is stored with the round.
+"""Service around the learner of workloads: passes it each round of pod use, and stores the learner's state.
 
-The store is written in one transaction a round. After a kill the learner goes on with the last complete round.
+The state is written in one transaction per round, so after a kill the learner goes on after a complete round.
 """
 
 import logging
@@ -30,7 +30,7 @@ _log = logging.getLogger(__name__)
 
 
 class LearnerService:
-    """Learner of a watcher, with its stored state. Threads may share it.
+    """Learner of a watcher, loaded from the store and saved to it. Threads may share it.
 
     Args:
         store: the watcher's store.
@@ -65,13 +65,13 @@ class LearnerService:
     def note(self, autoscaling: KnownAutoscalers, killed: "Sequence[RunningPod]" = ()) -> None:
         """Replace the known autoscalers, and the pods that were killed and have not started again.
 
-        The next round and its recommendations follow them.
+        The next round and its recommendations use them.
         """
         with self._lock:
             self._autoscaling, self._killed = autoscaling, killed
 
     def observe(self, use: "ContainerUse", pods: "RunningPods", capacity: "Capacity | None" = None) -> None:
-        """Learn from a round of pod use, and store what is known then."""
+        """Learn from a round of pod use, and store the learner's state."""
         from watcher.usage.learn.unmeasured import unmeasured  # imports numpy, which is slow
         from watcher.usage.learn.use_round import use_round
 
@@ -107,7 +107,7 @@ class LearnerService:
             return list(learner.unfilled), learner.live_since
 
     def fill(self, filled: "FilledDay") -> None:
-        """Add a past day, and store it in the same transaction as the note that it is filled."""
+        """Add a past day; store it, and that it is filled, in one transaction."""
         with self._lock:
             self._learner().fill(filled)
             self._table = self._courses = None
@@ -121,7 +121,7 @@ class LearnerService:
             return self._table
 
     def containers(self, quantiles: tuple[float, ...] = (0.5, 0.9, 0.95, 0.99)) -> "ContainerTable":
-        """Return what is known of each container, with these quantiles of CPU use."""
+        """Return the learned use and state of each container, with these quantiles of CPU use."""
         with self._lock:
             return self._learner().containers(quantiles)
 
@@ -171,13 +171,13 @@ class LearnerService:
         self._tables.save_state(lambda stored: {**save_state(learner, stored), PART: totals.part()})
 
     def _day(self) -> "TotalsHistory":
-        """Return the totals, with the stored ones at the first call."""
+        """Return the totals; the first call loads them from the store."""
         self._learner()
         assert self._totals is not None  # noqa: S101  loaded with the learner
         return self._totals
 
     def _learner(self) -> "WorkloadLearner":
-        """Return the learner, with its stored state at the first call."""
+        """Return the learner; the first call loads its state from the store."""
         from watcher.usage.learn.cluster_totals import TotalsHistory  # imports numpy, which is slow
         from watcher.usage.learn.learner import WorkloadLearner
         from watcher.usage.learn.learner_state import UnreadableStateError, load_state
@@ -191,6 +191,6 @@ class LearnerService:
                     self._loaded = load_state(parts, self._max_workloads)
                 except UnreadableStateError as error:
                     _log.warning(
-                        "the stored use of workloads is unreadable: learning begins", extra={"error": str(error)}
+                        "the stored use of workloads is unreadable: learning starts again", extra={"error": str(error)}
                     )
         return self._loaded

@@ -1,7 +1,7 @@
 """State of the learner as bytes: one part that changes with every round, and one for each past day, which does not.
 
-Fields that a later version adds to a row start at 0 in an older state, and fields that this version does not know are
-left out.
+When the state of another version is loaded, fields that it lacks start at 0, and fields that this version does not know
+are left out.
 """
 
 from collections import deque

@@ -23,8 +23,8 @@ class FilledDay(NamedTuple):
         day: number of the day since 1970.
         keys: the containers.
         counts: pod-minutes in each bin of CPU use, shape (containers, bins).
-        sums: pod-minutes of CPU and memory, the sums of use over them, and of the squared CPU use; shape
-            (containers, 5).
+        sums: pod-minutes with known CPU and with known memory, the sums of CPU and memory use over these minutes, and
+            of squared CPU use; shape (containers, 5).
         highest_memory: highest working set, bytes, shape (containers,).
         seen: first and last time with a use of CPU, Unix seconds, shape (2, containers).
         runs: number of pods that started on this day, shape (containers,).

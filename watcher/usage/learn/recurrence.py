@@ -1,4 +1,4 @@
-"""Share of pods whose workload recurs, so that the use of other pods says something about theirs."""
+"""Share of the running pods whose workload recurs, so that use learned from other pods applies to them."""
 
 from collections import OrderedDict
 
@@ -6,12 +6,12 @@ from runtime.kubernetes.workloads import LASTING_KINDS, Workload
 from watcher.usage.sources.pods import PodKey, RunningPods
 
 LOW_SHARE = 0.8
-"""Below this share most of what is learnt serves no other pod: names with a random part look like workloads."""
+"""Below this share, most learned use serves no other pod: names of workloads probably have a random part."""
 _MOST_WORKLOADS = 50_000
 
 
 class Recurrence:
-    """Workloads that had one pod only, over all rounds; the least recently seen are forgotten first."""
+    """Workloads of all rounds, with their only pod if they had just one; forgets the least recently seen first."""
 
     def __init__(self) -> None:
         self._only_pod: OrderedDict[Workload, PodKey | None] = OrderedDict()  # None after a second pod

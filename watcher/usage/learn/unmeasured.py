@@ -1,4 +1,4 @@
-"""Containers of running pods of which nothing is measured, each with the reason: what a join with the use drops."""
+"""Containers of running pods that were never measured, each with the reason."""
 
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -12,10 +12,10 @@ class UnmeasuredContainer(NamedTuple):
     """Container that was never measured.
 
     Attributes:
-        workload: its workload.
+        workload: workload of the container.
         container: name of the container.
-        pods: number of running pods with it.
-        reason: why it is not measured, as far as known.
+        pods: number of running pods with the container.
+        reason: why the container is not measured, as far as this is known.
     """
 
     workload: Workload
@@ -31,11 +31,11 @@ class UnmeasuredContainer(NamedTuple):
 def unmeasured(
     pods: RunningPods, is_known: Callable[[ContainerKey], bool], now: float
 ) -> tuple[UnmeasuredContainer, ...]:
-    """Return the containers of running pods that are not known, sorted.
+    """Return the containers of running pods that were never measured, sorted.
 
     Args:
         pods: the running pods.
-        is_known: returns whether a container is known, from this round or an earlier one.
+        is_known: returns whether a container was measured, in this round or an earlier one.
         now: end of the round, Unix seconds.
     """
     known: dict[int, tuple[ContainerKey, ...]] = {}

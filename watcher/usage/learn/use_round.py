@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 MAX_USE = np.array([[10_000.0], [2.0**53]])
 """Largest plausible use and request of a container, cores and bytes; no machine has more."""
-_NEVER = (0.0, 0.0, 0.0)  # no kill: its time, the request and the limit of the killed
+_NEVER = (0.0, 0.0, 0.0)  # no kill: time, request and limit of the killed container
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -51,7 +51,7 @@ class ContainerFacts:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class UseRound:
-    """One round of measurements. Each measurement is of one container, or the mean over several pods' equal ones.
+    """One round of measurements, each of one container, or of equal containers of several pods (their mean).
 
     Attributes:
         time: end of the round, Unix seconds.
@@ -63,9 +63,9 @@ class UseRound:
         measured_seconds: time that each pod ran in the round, shape (n,).
         use: mean CPU use and highest memory use of one pod in the round, cores and bytes, shape (2, n); NaN if unknown.
         requests: requests of one pod, cores and bytes, shape (2, n); NaN or 0 without a request.
-        strain: share of the CPU periods in which each container was throttled, and share of the time for which it
-            waited for CPU, shape (2, n); NaN if unknown. None if nothing is known.
-        started_at: start of each pod, Unix seconds, shape (n,); NaN if unknown. None if nothing is known.
+        strain: CPU contention: share of the CPU periods in which each container was throttled, and share of the time
+            for which it waited for CPU, shape (2, n); NaN if unknown. None if unknown for all containers.
+        started_at: start of each pod, Unix seconds, shape (n,); NaN if unknown. None if unknown for all pods.
         facts: state of the containers; None if unknown.
     """
 
@@ -83,12 +83,12 @@ class UseRound:
     facts: ContainerFacts | None = None
 
     def known(self) -> Bools:
-        """Return whether each amount of use can be right: finite, not negative, not too large; shape (2, n)."""
+        """Return whether each amount of use is plausible: finite, not negative, not too large; shape (2, n)."""
         with np.errstate(invalid="ignore"):
             return np.asarray((self.use >= 0) & (self.use <= MAX_USE))
 
     def valid_requests(self) -> Float64s:
-        """Return the requests, with 0 for those that are not known or not plausible."""
+        """Return the requests, with 0 for an unknown or implausible one."""
         with np.errstate(invalid="ignore"):
             valid = (self.requests > 0) & (self.requests <= MAX_USE)
         return np.where(valid, self.requests, 0.0)
@@ -118,14 +118,14 @@ class _Template:
 def use_round(
     use: "ContainerUse", pods: "RunningPods", since: float, killed: "Sequence[RunningPod]" = ()
 ) -> UseRound | None:
-    """Return a round of pod use as the learner's input; None if it is the same round as before.
+    """Return a round of pod use as the learner's input; None if the learner has observed this round.
 
     Containers of pods that do not run, or are not known yet, are left out.
 
     Args:
         use: use of all containers.
         pods: the running pods.
-        since: end of the round before, Unix seconds; 0 for the first one.
+        since: end of the previous round, Unix seconds; 0 for the first one.
         killed: pods that do not run any more, with the kills of their containers.
     """
     seconds = use.timestamp - since
@@ -149,7 +149,7 @@ def use_round(
             template = templates[id(pod.template)] = _read(pod.template, index)
         known = template.containers.get(container_name)
         if known is None and pod.template.is_ephemeral(container_name):
-            continue  # its use is the pod's, but no other pod of the workload has it
+            continue  # ephemeral: no other pod of the workload has the container
         if known is None:
             key = ContainerKey(pod.template.workload, container_name)
             known = template.containers[container_name] = index.setdefault(key, len(index)), 0.0, 0.0
@@ -182,7 +182,7 @@ def _facts(
     index: dict[ContainerKey, int],
     now: float,
 ) -> ContainerFacts:
-    """Return the state of the containers; those that ended and are not measured now are added to the index."""
+    """Return the state of the containers; add containers that ended and are not measured now to the index."""
     newest: dict[int, tuple[float, ...]] = {}  # time of restart and kill, request and limit, by index
     for pod in (*pods.values(), *ended):
         if pod.restarts and id(pod.template) not in templates:
@@ -219,9 +219,9 @@ def _facts(
 
 
 def _by_precedence(pods: "RunningPods", templates: Mapping[int, _Template]) -> Iterator[tuple[_Template, int]]:
-    """Yield the templates with the number of their pods; the last one of a workload is that of its next pods.
+    """Yield each template with the number of its pods; the last one of a workload is that of its next pods.
 
-    Pods of one revision differ in their requests and limits after a resize of some: the template is that of most. The
+    If pods of one revision differ in requests and limits, as after a resize, the template of most pods comes last. The
     newest revision is the one whose pod started last.
     """
     counts: Counter[int] = Counter()
@@ -245,7 +245,7 @@ def _by_precedence(pods: "RunningPods", templates: Mapping[int, _Template]) -> I
 
 
 def _exceeded_limit(template: "PodTemplate", restart: "ContainerRestart") -> bool:
-    """Return whether a container was killed for its own use: without a limit its node had no memory left."""
+    """Return whether a container was killed at its memory limit; one without a limit was killed for its node's lack."""
     has_limit = template.pod is not None and bool(template.pod.memory_limit_bytes)
     return restart.was_out_of_memory and (has_limit or _memory(template, restart)[1] > 0)
 

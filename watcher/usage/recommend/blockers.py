@@ -1,6 +1,6 @@
 """Blockers: reasons not to lower a request although the rule gives less.
 
-Measured use understates what a container needs where it was held back: throttled, waiting for CPU, killed for lack of
+Measured use understates the need of a container that was held back: throttled, waiting for CPU, killed for lack of
 memory or restarted. Requests that an autoscaler acts on, and requests of pods of the QoS class Guaranteed, have other
 purposes than to state the use.
 """
@@ -18,13 +18,13 @@ from watcher.workload_table import Bools, ContainerTable, Float64s
 
 _DAY = 86400.0
 _MAX_STRAIN = (0.05, 0.1)
-"""Share of the throttled periods and share of the time waiting for CPU, from which on the use of CPU is held back."""
+"""Shares of throttled periods and of time waiting for CPU from which on a container counts as held back."""
 _STRAINS = ("throttled in {:.0%} of the CPU periods of the last day", "waiting for CPU in {:.0%} of the last day")
 _WHOLE = 1e-9
 
 
 def is_recent(times: Float64s, now: float) -> Bools:
-    """Return which times are within the last 14 days; 0 is not."""
+    """Return which times are within the last 14 days; a time of 0 is not."""
     return np.asarray((times > 0) & (times > now - KILLED_SECONDS))
 
 
@@ -34,11 +34,11 @@ def blockers(
     """Return the reasons not to lower each request, separated by semicolons, shape (2, containers); "" without one.
 
     Args:
-        table: what is known of the containers.
+        table: learned use and state of the containers.
         would_lower: requests that the rule would lower, shape (2, containers); others have no reasons.
         autoscaling: autoscalers of the requests.
         min_days: days of history without which no request is lowered.
-        min_runs: the same for workloads whose pods run to their end: number of runs.
+        min_runs: number of runs without which no request is lowered, for workloads whose pods run to their end.
     """
     texts = np.full(would_lower.shape, "", object)
     now = table.last_seen.max(initial=0.0)

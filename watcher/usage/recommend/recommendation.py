@@ -2,10 +2,10 @@
 
 The rule ``vpa`` resembles VerticalPodAutoscaler's: the 90th percentile of CPU use and the highest memory of the last 14
 days, each plus 15 percent. ``krr`` resembles the strategy ``simple`` of KRR (Kubernetes Resource Recommender): the 95th
-percentile of CPU use, and the highest memory plus 15 percent. Both lower requests to 10m and 100Mi at least; a raise
-follows from use alone. The highest memory includes what a container needs after it was killed for lack of memory.
-Amounts are rounded up to two or three digits that people would write: by at most 5 percent, and 1m of CPU below 20m; by
-at most 6.25 percent of memory, in powers of two.
+percentile of CPU use, and the highest memory plus 15 percent. Neither rule lowers a request below 10m or 100Mi; raises
+have no such minimum. The highest memory includes what a container needs after it was killed for lack of memory. Amounts
+are rounded up to two or three digits that people would write: by at most 5 percent, and 1m of CPU below 20m; by at most
+6.25 percent of memory, in powers of two.
 
 A raise follows from any history, as in VerticalPodAutoscaler: use above the request was measured. A request is lowered
 only without a blocker, see :mod:`watcher.usage.recommend.blockers`. A lower request leaves the limit; a higher one
@@ -28,7 +28,7 @@ _KEPT = 0.1  # relative difference from the request up to which a change is not 
 _ROUNDING_ERROR = 1e-9
 NO_REQUEST = "no request is set"
 POD_REQUEST = "the pod has a request as a whole"
-"""Reason to leave the requests of its containers: they share it, and their sum must not exceed it."""
+"""Reason to keep the requests of a pod's containers: they share the pod's request, which limits their sum."""
 
 
 class RequestVerdict(StrEnum):
@@ -42,7 +42,7 @@ class RequestVerdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RecommendationRule:
-    """Rule that makes requests of use.
+    """Rule that computes requests from use.
 
     Attributes:
         quantile: quantile of CPU use, 0 to 1; the table must have it.
@@ -51,7 +51,7 @@ class RecommendationRule:
         min_cpu_cores: amount below which no request of CPU is lowered, cores.
         min_memory_bytes: amount below which no request of memory is lowered, bytes.
         min_days: days of history without which no request is lowered.
-        min_runs: the same for workloads whose pods run to their end: number of runs.
+        min_runs: number of runs without which no request is lowered, for workloads whose pods run to their end.
     """
 
     quantile: float = 0.9
@@ -76,7 +76,7 @@ def recommend(
     """Return the recommended requests of all containers of a table.
 
     Args:
-        table: what is known of the containers.
+        table: learned use and state of the containers.
         rule: the rule.
         autoscaling: autoscalers of the requests.
 
@@ -118,7 +118,7 @@ def _limits(table: ContainerTable, requests: Float64s, verdicts: Texts) -> Float
     """Return the limits that fit the recommended requests; NaN without a limit."""
     is_raised = (verdicts == RequestVerdict.RAISE) & (table.requests > 0)
     ratio = np.divide(table.limits, table.requests, out=np.ones_like(table.limits), where=table.requests > 0)
-    # Without a request the limit is one, so a container with a limit and without a request does not exist.
+    # Kubernetes sets a missing request to the limit, so no container has a limit without a request.
     limits = np.where(is_raised, _rounded(requests * ratio), table.limits)
     return np.where(table.limits > 0, limits, np.nan)
 

@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 _RUNNING = "status.phase!=Succeeded,status.phase!=Failed"
 _FAILED = "status.phase=Failed"
 _MOST_FAILED = 2000
-"""Pods that are read at most: a cluster may keep 12,500 that were evicted."""
+"""Largest number of failed pods to read: a cluster may keep 12,500 evicted pods."""
 _STALE_SECONDS = 900.0
 _PAUSE_SECONDS = 0.02
 
@@ -50,9 +50,9 @@ class ApiPods:
         self._is_started = self._is_shared = False
 
     def share(self, reflector: Reflector) -> None:
-        """Follow the pods by a reflector that another part of the process runs, instead of by one of its own.
+        """Use a reflector of pods that another part of the process runs, instead of an own reflector.
 
-        Call it before that reflector starts. It must follow all pods that have not finished, and gets an observer.
+        Call this method before the reflector starts. The reflector must follow all unfinished pods.
         """
         reflector.add_observer(self._store)
         self._reflector, self._is_shared = reflector, True
@@ -61,7 +61,7 @@ class ApiPods:
         """Return the running pods; the first call starts to list them, and waits for the list.
 
         Raises:
-            ProviderUnavailable: the list has not arrived, or its changes have not for a quarter of an hour.
+            ProviderUnavailable: the list has not arrived, or no change of it for a quarter of an hour.
         """
         with self._lock:
             if not self._is_started:
@@ -83,10 +83,10 @@ class ApiPods:
     def killed(self, deadline: Deadline) -> Sequence[RunningPod]:
         """Return pods that have failed and still exist, with the kills for lack of memory of their containers.
 
-        The watch leaves them out: it ends for a pod before its last state arrives.
+        The watch of running pods does not have them: it drops a pod before the pod's last state arrives.
 
         Raises:
-            ProviderError: they cannot be listed.
+            ProviderError: the pods cannot be listed.
         """
         failed = _PodStore(self._store.reader, failed=True)
         try:
@@ -132,7 +132,7 @@ class _PodStore:
 
     Args:
         reader: reader of the manifests.
-        failed: whether it holds pods that have failed, instead of running ones.
+        failed: whether to keep pods that have failed, instead of running ones.
     """
 
     def __init__(self, reader: ManifestReader, *, failed: bool = False) -> None:
@@ -142,7 +142,7 @@ class _PodStore:
         self._lock = threading.Lock()
 
     def running(self) -> RunningPods:
-        """Return a copy."""
+        """Return a copy of the pods, with the workloads that are known now."""
         with self._lock:
             for key, identity in self._provisional.items():
                 self._pods[key] = self.reader.renamed(self._pods[key], identity)

@@ -36,7 +36,7 @@ class AutoscalerLists:
         self._failures: tuple[str, ...] = ()
 
     def read(self, deadline: Deadline) -> KnownAutoscalers:
-        """Return the present autoscalers. A list that cannot be read is one of ``unchecked``, not an error."""
+        """Return the present autoscalers. A list that cannot be read is named in ``unchecked``."""
         lists: dict[str, dict[Scaled, tuple[str, ...]]] = {"HPA": {}, "VPA": {}}
         unchecked, failures = [], []
         for kind, path, targets in (("HPA", HPA_PATH, _hpa_targets), ("VPA", VPA_PATH, _vpa_targets)):
@@ -60,7 +60,7 @@ class AutoscalerLists:
 
 
 def _hpa_targets(item: Mapping[str, Any]) -> Iterator[tuple[Scaled, tuple[str, ...]]]:
-    """Yield what an HPA scales by, of the requests, with its target."""
+    """Yield each request by whose utilization an HPA scales, with a reason that names the HPA and its target."""
     spec, name = _mapping(item.get("spec")), _name(item)
     workload = _workload(item, spec.get("scaleTargetRef"))
     for metric in _mappings(spec.get("metrics")):
@@ -74,7 +74,7 @@ def _hpa_targets(item: Mapping[str, Any]) -> Iterator[tuple[Scaled, tuple[str, .
 
 
 def _vpa_targets(item: Mapping[str, Any]) -> Iterator[tuple[Scaled, tuple[str, ...]]]:
-    """Yield the containers and resources that a VPA has a policy for; without reason those that it does not set."""
+    """Yield the containers and resources that a VPA has a policy for, with a reason if the VPA sets the request."""
     spec, name = _mapping(item.get("spec")), _name(item)
     if _mapping(spec.get("updatePolicy")).get("updateMode") == "Off":
         return

@@ -15,11 +15,11 @@ Reasons = Mapping[Scaled, tuple[str, ...]]
 
 @dataclass(frozen=True, slots=True)
 class KnownAutoscalers:
-    """Autoscalers of one moment.
+    """Autoscalers at one time, as reasons against lower requests.
 
     Attributes:
         scaled: reasons by HPAs.
-        owned: reasons by VPAs. Those of a container replace those of all containers, and may be none.
+        owned: reasons by VPAs. An entry of a container, even an empty one, replaces the entry of all containers.
         unchecked: kinds of autoscalers that could not be listed, with the reason.
     """
 

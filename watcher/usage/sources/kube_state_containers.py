@@ -1,10 +1,10 @@
 """Containers of pods, their requests and restarts from the metrics of kube-state-metrics.
 
-Sidecars (init containers that keep running) are among the init containers there. Their series of information have the
-restart policy since kube-state-metrics 2.14; before, an init container that runs in a running pod is one: the kubelet
-reports the phase Running only after all others have finished. Requests of a pod as a whole are unknown to
-kube-state-metrics. kube-scheduler exports what a pod requests in all, ``kube_pod_resource_request`` of
-/metrics/resources: the part above the requests of the containers is of the pod.
+Its init containers include sidecars (init containers that keep running). Since kube-state-metrics 2.14, a label has the
+restart policy, which shows the sidecars. With earlier versions, an init container that runs in a running pod counts as
+a sidecar: the kubelet reports the phase Running only after all other init containers have finished. kube-state-metrics
+does not export requests of a pod as a whole. kube-scheduler exports the sum of all requests of a pod,
+``kube_pod_resource_request`` at /metrics/resources; the amount above the requests of the containers is the pod's own.
 """
 
 from collections import defaultdict
@@ -18,7 +18,7 @@ from watcher.usage.sources.pods import ContainerResources, ContainerRestart, Pod
 
 Labels = Mapping[str, str]
 Ask = Callable[[str, str], Iterable[tuple[Labels, float]]]
-"""Function that returns labels and value of the series of a selector, of which it keeps some labels only."""
+"""Function that returns the labels and values of a selector's series; the second argument names labels to keep."""
 
 POD: Final = "namespace,pod"
 CONTAINER: Final = "namespace,pod,container"
@@ -97,7 +97,7 @@ def read_containers(
     main = _amounts(ask, "kube_pod_container_resource", wanted, matchers)
     init = _amounts(ask, "kube_pod_init_container_resource", wanted, matchers)
     inits = _init_containers(ask, wanted, matchers, are_running=are_running)
-    knows_inits = bool(inits.names or init)  # a cluster without any is not told from one that does not export them
+    knows_inits = bool(inits.names or init)  # a cluster without any looks like one that does not export them
     whole = _pod_amounts(ask, wanted, matchers)
     overhead = {
         (key_of_series(labels), resource): _amount(value, resource) or 0
@@ -138,8 +138,8 @@ def read_restarts(
 ) -> Mapping[PodKey, tuple[ContainerRestart, ...]] | None:
     """Return the last restart of each container that ended before; None if their times are not exported.
 
-    kube-state-metrics has no times for sidecars. A kill of a sidecar counts from the start of its pod: with a later
-    time in each round, an in-place resize would be followed by a higher recommendation again and again.
+    kube-state-metrics has no times for sidecars. A kill of a sidecar gets the start of its pod as time: with a later
+    time in each round, every in-place resize would cause another, higher recommendation.
 
     Args:
         ask: queries one metric.
@@ -202,7 +202,7 @@ def _amounts(ask: Ask, prefix: str, wanted: Container[PodKey], matchers: str) ->
 
 
 def _pod_amounts(ask: Ask, wanted: Container[PodKey], matchers: str) -> dict[PodKey, _Row]:
-    """Return what pods request in all and their limits, by kube-scheduler, one amount for each of _COLUMNS."""
+    """Return the total requests and limits of pods, from kube-scheduler, one amount for each of _COLUMNS."""
     whole: dict[PodKey, _Row] = {}
     for column, (kind, resource) in enumerate(_COLUMNS):
         named = series_selector(f"kube_pod_resource_{kind.removesuffix('s')}", f'resource="{resource}"', matchers)
@@ -235,7 +235,7 @@ def _sums(containers: Sequence[ContainerResources], init_containers: Sequence[Co
 
 
 def _pod_level(in_all: Sequence[int | None], sums: Sequence[int], overhead: Sequence[int]) -> ContainerResources | None:
-    """Return the requests of a pod as a whole: those that its containers and its overhead do not make up.
+    """Return a pod's own requests and limits, if it requests more than its containers and overhead; else None.
 
     kube-scheduler adds the overhead to requests and to limits.
     """

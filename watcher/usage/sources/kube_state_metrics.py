@@ -39,7 +39,7 @@ class KubeStatePod:
     """Pod as kube-state-metrics describes it.
 
     Attributes:
-        workload: its workload.
+        workload: workload of the pod.
         revision: hash of its template; "" if kube-state-metrics does not export the labels of pods.
         node: its node; "" if unknown.
         uid: its uid; "" if kube-state-metrics does not report it.
@@ -63,8 +63,8 @@ def read_pods(
 ) -> dict[PodKey, KubeStatePod]:
     """Return the pods of kube-state-metrics.
 
-    Several instances of it may report the same objects. Labels of pods are known only if it exports them
-    (``--metric-labels-allowlist``); hashes and names suffice for the usual controllers.
+    Several instances of kube-state-metrics may report the same objects. Labels of pods are known only if they are
+    exported (``--metric-labels-allowlist``); hashes and names suffice for the usual controllers.
 
     Args:
         ask: queries one metric.
@@ -95,7 +95,7 @@ def read_workloads(ask: Ask, matchers: str = "", owner_labels: Sequence[str] = (
 def _named(
     ask: Ask, matchers: str, owner_labels: Sequence[str], wanted: Container[PodKey] | None
 ) -> tuple[dict[PodKey, Labels], dict[PodKey, Workload], dict[PodKey, dict[str, str]]]:
-    """Return the labels of kube_pod_info, the workload, and the labels of the pod by pod."""
+    """Return, each by pod, the labels of kube_pod_info, the workload, and the labels of the pod."""
     info = "namespace,pod,uid,node,created_by_kind,created_by_name"
     infos = {
         key_of_series(labels): labels
@@ -193,7 +193,7 @@ class KubeStatePods:
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """None are known."""
+        """Empty, since this source reports no problems."""
         return ()
 
     def close(self) -> None:
@@ -220,7 +220,7 @@ def _pods(
     started: Mapping[PodKey, float],
     restarts: Mapping[PodKey, tuple[ContainerRestart, ...]] | None,
 ) -> dict[PodKey, RunningPod]:
-    """Return pods with their shared templates, starts and restarts; None if restarts are unknown."""
+    """Return pods with their shared templates, starts and restarts; ``restarts`` is None if they are unknown."""
     templates: dict[PodTemplate, PodTemplate] = {}
     pods = {}
     for key, pod in described.items():
@@ -269,7 +269,7 @@ def _parents(ask: Ask, kind: str, metric: str, label: str, matchers: str) -> dic
 def _label_sets(
     ask: Ask, names: Sequence[str], wanted: Container[PodKey], matchers: str
 ) -> dict[PodKey, dict[str, str]]:
-    """Return the labels of pods that kube-state-metrics exports, of those that name workloads and revisions."""
+    """Return the labels of pods that name workloads and revisions, as far as kube-state-metrics exports them."""
     exported = {f"label_{_NOT_IN_LABELS.sub('_', name)}": name for name in names}
     return {
         key: {name: labels[label] for label, name in exported.items() if labels.get(label)}

@@ -70,9 +70,9 @@ class ManifestReader:
 
     @decoder("pod")
     def read(self, manifest: Mapping[str, Any], *, failed: bool = False) -> tuple[RunningPod, PodIdentity] | None:
-        """Return a pod, and the metadata that name it; None if it is not bound to a node, or has finished.
+        """Return a pod and the metadata that name its workload; None if it is not bound to a node, or has finished.
 
-        With ``failed`` the pod has failed; None for others.
+        With ``failed``, return None for all pods that have not failed.
 
         Raises:
             ValueError: a field has another type than in Kubernetes.
@@ -97,7 +97,7 @@ class ManifestReader:
         return RunningPod(self._shared(template), started_at, uid, node, tuple(_restarts(status))), identity
 
     def renamed(self, pod: RunningPod, identity: PodIdentity) -> RunningPod:
-        """Return a pod with the name of its workload by what the lookup knows now."""
+        """Return a pod with its workload by the controllers that are known now."""
         workload = self.workload(identity)
         if workload == pod.template.workload:
             return pod
@@ -116,7 +116,7 @@ class ManifestReader:
 
     def _shared(self, template: PodTemplate) -> PodTemplate:
         if len(self._templates) >= _MOST_TEMPLATES:
-            self._templates.clear()  # frees those of deleted pods; pods that run keep theirs
+            self._templates.clear()  # frees the templates of deleted pods; running pods keep theirs
             self._nodes.clear()
         return self._templates.setdefault(template, template)
 
@@ -127,7 +127,7 @@ def key_of(metadata: Mapping[str, Any]) -> PodKey:
 
 
 def _is_plain(spec: Mapping[str, Any], status: Mapping[str, Any]) -> bool:
-    """Return whether a pod requests the sum of its containers: reading a whole pod takes seven times as long."""
+    """Return whether a pod requests the sum of its containers; reading a whole pod would take seven times as long."""
     if spec.keys() & {"initContainers", "overhead", "resources"} or not status.get("qosClass"):
         return False
     wanted = {each.get("name"): _mapping(each.get("resources")) for each in _mappings(spec.get("containers"))}
@@ -195,7 +195,7 @@ def _restarts(status: Mapping[str, Any]) -> Iterator[ContainerRestart]:
         present, before = (_mapping(_mapping(each.get(name)).get("terminated")) for name in ("state", "lastState"))
         was_killed = "OOMKilled" in (present.get("reason"), before.get("reason"))
         if not was_killed and not each.get("restartCount"):
-            continue  # has not ended, or a finished init container
+            continue  # has not ended, or is a finished init container
         ended = [at for run in (present, before) if (at := _time(run.get("finishedAt"), "finishedAt")) is not None]
         if ended:
             yield ContainerRestart(str(each.get("name") or ""), max(ended), was_killed)

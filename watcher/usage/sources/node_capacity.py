@@ -19,7 +19,7 @@ _REFRESH_SECONDS = 900.0
 
 
 class NodeCapacity:
-    """Sums over all nodes, cached. A failure is cached as well, so that it costs one request in this time.
+    """Sums over all nodes, cached for 15 minutes. A failure is cached as well, so that it is not retried earlier.
 
     Args:
         api: client of the API server.

@@ -26,7 +26,7 @@ class PodKey(NamedTuple):
 
 
 class ContainerResources(NamedTuple):
-    """Requests and limits of a container; None where it has none.
+    """Requests and limits of a container; None for an amount that is not set.
 
     Attributes:
         name: name of the container.
@@ -34,7 +34,7 @@ class ContainerResources(NamedTuple):
         memory_request_bytes: memory request.
         cpu_limit_milli: CPU limit, millicores.
         memory_limit_bytes: memory limit.
-        role: part of the pod that it is.
+        role: kind of container, such as a sidecar.
     """
 
     name: str
@@ -46,7 +46,7 @@ class ContainerResources(NamedTuple):
 
     @property
     def amounts(self) -> tuple[int | None, ...]:
-        """The requests of CPU and memory, then the limits."""
+        """CPU request, memory request, CPU limit and memory limit."""
         return self.cpu_request_milli, self.memory_request_bytes, self.cpu_limit_milli, self.memory_limit_bytes
 
 

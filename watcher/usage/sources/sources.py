@@ -50,7 +50,7 @@ class FirstWorking:
 
         Raises:
             ProviderAnswerError: all sources answered without pods; the message has the reason of each.
-            ProviderUnavailable: no source knows them, and at least one did not answer.
+            ProviderUnavailable: no source knows the pods, and at least one did not answer.
         """
         problems: list[str] = []
         all_answered = True
@@ -70,7 +70,7 @@ class FirstWorking:
         return self._first(lambda source: source.killed(deadline), "killed pods are not known") or ()
 
     def capacity(self, deadline: Deadline) -> Capacity | None:
-        """Return the sum of all nodes' allocatable resources, from the first source that knows the nodes."""
+        """Return the sum of all nodes' allocatable resources, from the first source that knows the nodes, or None."""
         return self._first(lambda source: source.capacity(deadline), "the capacity of the nodes is not known")
 
     def _first(self, read: Callable[[PodSource], _Read | None], failure: str) -> _Read | None:
@@ -86,7 +86,7 @@ class FirstWorking:
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """Reasons why the sources before the one that answered do not know the pods, and the problems of that one."""
+        """Reasons why the preferred sources failed, and the problems of the source that answered."""
         return self._problems
 
     def close(self) -> None:
@@ -181,13 +181,13 @@ class PodUseSources:
         """Return the use of all containers and the running pods.
 
         Raises:
-            ProviderError: one of them is not known.
+            ProviderError: the use or the pods cannot be read.
         """
         pods = self.pods.running(Deadline.after(_PODS_SHARE * deadline.remaining_seconds()))
         return self.provider.pod_use(window, deadline), pods
 
     def autoscaling(self, deadline: Deadline) -> KnownAutoscalers:
-        """Return the autoscalers; those that cannot be listed fail no round."""
+        """Return the autoscalers; a list that cannot be read does not raise an error."""
         return KnownAutoscalers() if self.autoscalers is None else self.autoscalers.read(deadline)
 
     def close(self) -> None:
@@ -204,7 +204,7 @@ def open_sources(settings: Settings, pods: ApiPods | None = None) -> PodUseSourc
         pods: source of the Kubernetes API's pods that the process has already; None to open one.
 
     Raises:
-        SettingsError: no provider measures pods, or nothing knows the running pods; the message has the remedy.
+        SettingsError: no provider measures pods, or no source knows the running pods; the message has the remedy.
     """
     names = []
     for view in settings.for_each_provider():

@@ -20,7 +20,7 @@ class PodUseChanges(NamedTuple):
         gone: numbers of pods to delete.
         blocks: blocks to write, by hour, in hours of Unix time.
         oldest_hour: hour before which blocks are deleted.
-        begins: True if everything that was stored before is deleted.
+        begins: True to delete everything that was stored before.
     """
 
     pods: Sequence[PodRow]
@@ -63,7 +63,7 @@ def write(db: Database, source: str, origin: str, changes: PodUseChanges) -> Non
         "insert or replace into pod_use_blocks (source, origin, hour, body) values (?, ?, ?, ?)",
         [(*key, hour, body) for hour, body in changes.blocks.items()],
     )
-    # Also of other sources and origins, whose pods go with their last block.
+    # Blocks of other sources and origins expire, too; their pods are deleted after the last block.
     connection.execute("delete from pod_use_blocks where hour < ?", (changes.oldest_hour,))
     connection.execute(
         "delete from pod_use_pods where (source, origin) not in (select source, origin from pod_use_blocks)"
