@@ -23,7 +23,9 @@ class PrometheusQuery(Section):
 
     name: str = Field(min_length=1, description="the name under which the metric is published")
     type: MetricType = Field(description="the resource that the query measures")
-    query: str = Field(min_length=1, description="a PromQL instant expression; $matchers and $labels are filled in")
+    query: str = Field(
+        min_length=1, description="a PromQL expression; $matchers and $labels stand for the matchers and node labels"
+    )
     scale: float = Field(
         100.0, gt=0, description="factor that turns the query's value into percent of capacity: 100 for ratios"
     )
@@ -36,9 +38,8 @@ class PrometheusSettings(Section):
     node_label: str = Field(
         "",
         pattern="^([a-zA-Z_][a-zA-Z0-9_]*)?$",
-        description="the label that holds the node's name; empty: of node, Hostname and instance the first "
-        "whose value is "
-        "a node's name",
+        description="the label that holds the node's name; empty: the first of node, Hostname and instance whose "
+        "value is a node's name",
     )
     matchers: str = Field(
         "", description='label matchers for every query, such as cluster="prod" in a Thanos that many clusters share'
@@ -51,8 +52,8 @@ class PrometheusSettings(Section):
     )
     pressure: bool = Field(
         False,
-        description="query the percent of time in which tasks waited for CPU, memory and I/O (PSI), by ten more "
-        "queries for each window, as many as for all else",
+        description="query the percent of time in which tasks waited for CPU, memory and I/O (PSI); this doubles the "
+        "queries: ten more for each window",
     )
     node_power_watts: float = Field(
         0,
@@ -66,9 +67,8 @@ class InfluxDbQuery(Section):
 
     name: str = Field(
         min_length=1,
-        description="the name under which the metric is published; queries with the same name are alternatives: "
-        "the first "
-        "with data is used",
+        description="the name under which the metric is published; of several queries with the same name, the first "
+        "that has data is used",
     )
     type: MetricType = Field(description="the resource that the query measures")
     measurement: str = Field(min_length=1, description="the InfluxDB measurement to read")
@@ -83,9 +83,9 @@ class InfluxDbQuery(Section):
     )
     combine: Literal["one", "all", "busiest"] = Field(
         "one",
-        description="how to combine a node's series; all: use the samples of all series together, busiest: use "
-        "the series "
-        "with the highest average, such as the busiest disk, one: like all, but report several series as a finding",
+        description="how to combine a node's series; all: use the samples of all series together, busiest: use the "
+        "series with the highest average, such as the busiest disk, one: like all, but report several series as a "
+        "finding",
     )
 
     @model_validator(mode="after")
@@ -162,7 +162,7 @@ class KubeletSettings(Section):
         "holder run commands in all pods",
     )
     only_cpu_and_memory: bool = Field(
-        False, description="ask for the shorter summaries, which have no IOPressure and IOFullPressure"
+        False, description="request shorter summaries from the kubelets, without IOPressure and IOFullPressure"
     )
     node_selector: str = Field("", description="label selector of the nodes to watch; empty: all")
 

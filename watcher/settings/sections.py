@@ -143,8 +143,8 @@ class WatchSettings(Section):
         256,
         ge=1,
         le=1_000_000,
-        description="memory in MiB for the responses of one fetch, and again for those of one measurement of pods, "
-        "decompressed and parsed; one that needs more fails",
+        description="memory in MiB for the decompressed and parsed responses of one fetch, and the same for one "
+        "measurement of pods; a fetch or measurement that needs more fails",
     )
     sample_interval_seconds: float = Field(
         15, ge=0.1, le=600, description="seconds between two samples of a provider that only reports the present load"
@@ -160,8 +160,8 @@ class WatchSettings(Section):
         1.5,
         ge=1,
         le=10_000,
-        description="multiple of a node's capacity; a sample above it, or below 0, cannot be right and is left out of "
-        "its window",
+        description="largest possible sample as a multiple of a node's capacity; samples above it, or below 0, are "
+        "left out of their window",
     )
 
     # Fixed: watcher/settings/removed.py has the reasons.
@@ -250,9 +250,10 @@ class WatcherServerSettings(ServerSettings):
 
     dialect: Dialect = Field(
         Dialect.DOCUMENTED,
-        description="the JSON dialect of /watcher: documented, or go as in load-watcher; /compat always uses go",
+        description="the JSON dialect of /watcher; documented: as load-watcher documents it, go: as load-watcher's Go "
+        "code writes it; /compat always uses go",
     )
-    compat_open: bool = Field(False, description="serve /compat also without token and certificate")
+    compat_open: bool = Field(False, description="serve /compat to clients that send no token or certificate")
     compat_host: str = Field("127.0.0.1", min_length=1, description="the address on which server.compat_port listens")
     compat_port: int | None = Field(
         None,
@@ -264,7 +265,7 @@ class WatcherServerSettings(ServerSettings):
 
     @model_validator(mode="after")
     def _ports_differ(self) -> Self:
-        if self.compat_port == self.port != 0:  # 0 selects any free port, for each of the two another one
+        if self.compat_port == self.port != 0:  # 0 selects any free port, a different one for each
             raise ValueError(f"compat_port {self.compat_port} is the same as port; give /compat another port")
         return self
 
@@ -278,7 +279,7 @@ class DashboardSettings(Section):
     cluster: bool = Field(
         False,
         description="read node labels from the Kubernetes API for the filter of nodes, and nodes and pods for the Pod "
-        "page; otherwise only the watcher's metadata",
+        "page; false: use the watcher's metadata only",
     )
     extender: Annotated[str, AfterValidator(http_address)] | None = Field(
         None, description="the address of an extender; the dashboard shows its decisions"
@@ -292,9 +293,11 @@ class DashboardSettings(Section):
     token_file: Path | None = Field(
         None, description="file with the bearer token for the extender, the rebalancer and the scheduler"
     )
-    ca_file: Path | None = Field(None, description="PEM file with authorities of extender, rebalancer and scheduler")
+    ca_file: Path | None = Field(
+        None, description="PEM file with the certificate authorities of the extender, the rebalancer and the scheduler"
+    )
     client_certificate: Path | None = Field(
-        None, description="PEM file with certificate and key for extender, rebalancer and scheduler"
+        None, description="PEM file with the client certificate and its key for extender, rebalancer and scheduler"
     )
     alerts: Annotated[str, AfterValidator(http_address)] | None = Field(
         None,

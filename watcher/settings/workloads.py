@@ -13,7 +13,7 @@ class WorkloadSettings(Section):
     """Settings of the measurement of pods by workload."""
 
     enabled: bool = Field(
-        True, description="measure the use of every container; off where the provider or the access does not suffice"
+        True, description="measure the use of every container, if the provider and the permissions allow it"
     )
     owner_labels: Texts = Field(
         [],
@@ -38,8 +38,7 @@ class WorkloadSettings(Section):
         14,
         ge=0,
         le=14,
-        description="days whose use is read from Prometheus at the first start, so that the watcher knows it at once; "
-        "0 reads nothing",
+        description="days of past use of containers to read from Prometheus at the first start; 0 reads nothing",
     )
     rule: RuleName = Field(
         "vpa", description="rule of recommended requests: vpa, the 90th percentile of CPU use, or krr, the 95th"
