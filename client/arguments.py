@@ -50,6 +50,6 @@ def check_texts(**arguments: object) -> None:
 
 
 def check_names(argument: str, names: object) -> None:
-    """Raise a TypeError unless an argument is a collection of names: one name would be taken for its letters."""
+    """Raise a TypeError unless an argument is a collection of names: a string would be read as one name per letter."""
     if isinstance(names, str) or not isinstance(names, Collection):
         raise TypeError(f"{argument}: must be a list of names, such as ['node-1'], got {quoted(names)}")

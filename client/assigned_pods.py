@@ -50,7 +50,7 @@ class AssignedPods:
             ValueError: the time is not finite.
         """
         if not isfinite(at):
-            raise ValueError(f"pod {pod.namespace}/{pod.name}: {at} is not a time in Unix seconds")
+            raise ValueError(f"pod {pod.namespace}/{pod.name}: at must be a time in Unix seconds, got {at}")
         with self._lock:
             self._put(pod, node_name, at)
 
@@ -88,7 +88,7 @@ class AssignedPods:
                     self._drop(pod.uid)
 
     def prune(self, window_end: float) -> None:
-        """Drop pods that the metrics have seen. They are not added again when they are observed later.
+        """Drop pods whose use the metrics show by now. Later events of these pods do not add them again.
 
         Args:
             window_end: end of the newest snapshot's window, Unix seconds; not the current time.
@@ -103,7 +103,7 @@ class AssignedPods:
             return tuple(self._by_uid[uid] for _, uid in self._order)
 
     def add_to(self, nodes: NodeTable) -> None:
-        """Add the recorded pods to a table, and set the placement time of pods that it has on the same node.
+        """Add the recorded pods to a table, and set the placement time of pods that the table has on the same node.
 
         Pods that the table has on another node are left there, because the API server's data are more reliable. Pods on
         nodes that the table does not have are skipped. The caller must hold the table's lock, if it uses one.

@@ -79,7 +79,7 @@ class Collector:
         self._window = window
         self._clock = clock
         self._cached: _CachedMetrics | None = None
-        self._failure = "nothing has been read yet"
+        self._failure = "no metrics have been read yet: call start() or refresh()"
         self._outage = OutageLog(_log, "metrics cannot be refreshed", "metrics are refreshed again")
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
@@ -98,12 +98,12 @@ class Collector:
                 raise RuntimeError("this collector and its client are closed: create new ones")
             if self._thread is None:
                 self._refresh_safely()
-                # It ends at once if the collector was closed meanwhile.
+                # The thread ends at once if the collector was closed meanwhile.
                 self._thread = start_thread(self._run, "collector")
         return self
 
     def refresh(self) -> bool:
-        """Read now; return True if it succeeded, even if the watcher has nothing newer.
+        """Read the metrics now; return True on success, even if the watcher has no newer metrics.
 
         Exceptions other than :class:`~client.ClientError` are raised here, and logged in the background.
         """

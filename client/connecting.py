@@ -34,8 +34,8 @@ class WatcherClient(Protocol):
         """Return the metrics of all nodes.
 
         Args:
-            window: window to return, such as ``5m``; None for the watcher's default window, or a shorter one if that
-                has no fresh metrics.
+            window: window to return, such as ``5m``; None for the watcher's default window, or a shorter window if the
+                default has no fresh metrics.
         """
         ...
 
@@ -73,7 +73,7 @@ class WatcherClient(Protocol):
         An embedded watcher begins to measure pods at the first call, unless ``workloads.enabled`` is off.
 
         Raises:
-            NoMetrics: the use of no workload is known, or not yet; the message has the reason.
+            NoMetrics: the watcher has no workload's use, perhaps not yet; the message has the reason.
         """
         ...
 
@@ -87,7 +87,7 @@ class WatcherClient(Protocol):
             pods: uids of further pods, also of pods that are gone for less than a day.
 
         Raises:
-            NoMetrics: the use of no pod is known, or not yet; the message has the reason.
+            NoMetrics: the watcher has no pod's use, perhaps not yet; the message has the reason.
         """
         ...
 

@@ -108,7 +108,7 @@ class LibraryClient:
         arguments.check_texts(host=node, type=type, operator=operator)
         history = self._watcher.history(node, type, operator, since=since, step=step)
         if node is not None and not history.nodes:
-            raise errors.UnknownNode(f"the embedded watcher has no such metric's history of node {node[:80]!r}")
+            raise errors.UnknownNode(f"the embedded watcher has no history of this metric for node {node[:80]!r}")
         return history
 
     def workloads(self) -> "WorkloadTable":
@@ -132,12 +132,12 @@ class LibraryClient:
         return table
 
     def windows(self) -> tuple[str, ...]:
-        """Return the windows that the watcher has metrics of. Waits as :meth:`metrics` does."""
+        """Return the windows that the watcher has metrics of. Waits for the first fetch, as :meth:`metrics` does."""
         self._published(None)
         return tuple(self._watcher.health().ages_seconds)
 
     def health(self) -> tuple[str, ...]:
-        """Return the reasons why the watcher is not healthy; empty if it is. Waits as :meth:`metrics` does."""
+        """Return the reasons why the watcher is not healthy; empty if it is. Waits for the first fetch."""
         if not self._watcher.is_ready():
             self._watcher.wait_for_first_fetch(self._timeout_seconds)
         return self._watcher.health().reasons

@@ -38,9 +38,9 @@ if TYPE_CHECKING:
 
 _MAX_MESSAGE_LENGTH = 300
 _WORKLOADS_PER_PAGE = 2000  # some 3 MB
-_NODES_PER_REQUEST, _QUERY_LENGTH = 100, 3000  # a watcher accepts no more nodes, and lines of 4,094 characters
+_NODES_PER_REQUEST, _QUERY_LENGTH = 100, 3000  # the watcher accepts 100 nodes, and lines of 4,094 characters
 _TIMES_OF_POD_HISTORY = 3
-# Other values, and very long ones, may be impossible to send back. Without a valid ETag everything is read again.
+# An invalid or very long ETag may be impossible to send back. Without a valid ETag everything is read again.
 _ETAG = re.compile(r'(W/)?"[!#-~]{0,200}"')
 # Older watchers and the Go service answer plain JSON.
 _ACCEPT = f"{wire.COLUMNS_TYPE}, application/json;q=0.9"
@@ -185,7 +185,7 @@ class ServiceClient:
             parts = [self._pod_history(query) for query in _chunks(nodes, pods)]
             if len({part.timestamp for part in parts}) <= 1:  # else the watcher has measured in between
                 return PodUseTable.joined(parts)
-        raise WatcherUnavailable(f"{self._transport.where} measures pods faster than their use can be read")
+        raise WatcherUnavailable(f"{self._transport.where} measured pods again during each read of their use: retry")
 
     def _pod_history(self, query: str) -> "PodUseTable":
         from watcher.wire.pod_use import decode_pod_use  # imports numpy
@@ -199,7 +199,7 @@ class ServiceClient:
             raise BadAnswer(f"{where} did not return the use of pods: {error}") from error
 
     def workload_document(self, namespace: str | None = None) -> dict[str, Any]:
-        """Return the JSON of ``GET /workloads``, with containers and recommended requests, of all its pages together.
+        """Return all pages of the JSON of ``GET /workloads`` as one document, with containers and recommended requests.
 
         Args:
             namespace: namespace of the workloads; None for all.
@@ -223,11 +223,11 @@ class ServiceClient:
             if not following:
                 return {**page, "workloads": workloads}
             if following == after or not page["workloads"]:  # would never end
-                raise BadAnswer(f"{where} did not return workloads: a page follows itself, or is empty")
+                raise BadAnswer(f"{where} did not return workloads: a page is empty, or names itself as the next page")
             after = following
 
     def workload_detail(self, workload: "Workload") -> dict[str, Any]:
-        """Return the JSON of ``GET /workloads/<namespace>/<kind>/<name>``, or an empty one for an unknown workload.
+        """Return the JSON of ``GET /workloads/<namespace>/<kind>/<name>``; empty if the watcher has no such workload.
 
         Raises:
             NoMetrics: the use of no workload is known, or not yet; the message has the reason.
@@ -247,10 +247,10 @@ class ServiceClient:
         return item
 
     def workload_totals(self) -> "ClusterTotals":
-        """Return capacity, requests and use of all pods together in the rounds of the last day.
+        """Return the sums of capacity, requests and use over all pods, by round of measurements of the last day.
 
         Raises:
-            NoMetrics: no round is known yet; the message has the reason.
+            NoMetrics: the watcher has completed no round of measurements yet; the message has the reason.
         """
         from watcher.wire.workloads import decode_totals  # imports numpy
 

@@ -52,7 +52,7 @@ class Transport:
         self._timeout = timeout_seconds
         self._retries = retries
         self._closed = threading.Event()
-        self._random = random.SystemRandom()  # has no state that a fork would copy, so that clients spread their load
+        self._random = random.SystemRandom()  # keeps no state: forked clients must not retry in step
         self._session = session
 
     def get(
@@ -116,7 +116,7 @@ class Transport:
         if kind in _NOT_METRICS:
             return BadAnswer(f"{self.where} did not return metrics: {failure.reason}")
         if kind in {FailureKind.TIMEOUT, FailureKind.HANDSHAKE_TIMEOUT} or not deadline.remaining_seconds():
-            # A plain HTTP server that gets a TLS handshake waits for the rest of what it takes for a request.
+            # A plain HTTP server takes a TLS handshake for the beginning of a request, and waits for the rest.
             no_handshake = kind is FailureKind.HANDSHAKE_TIMEOUT
             hint = ": not even the TLS handshake; should the address begin with http://?" if no_handshake else ""
             return WatcherUnavailable(f"{where} does not answer within {self._timeout:g} s{hint}")

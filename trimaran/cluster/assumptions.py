@@ -65,7 +65,7 @@ class Assumptions:
         self._by_uid[uid] = Assumption(node_name, at)
 
     def resolve(self, uid: str, node_name: str) -> None:
-        """End the assumption of a pod that was bound, if it has one, and count a hit or a miss."""
+        """End the assumption of a pod that was bound to a node, and count a hit or a miss. Ignores other pods."""
         assumption = self._by_uid.pop(uid, None)
         if assumption is not None:
             self.outcomes.hits += assumption.node_name == node_name
@@ -82,7 +82,7 @@ class Assumptions:
         expired = []
         for uid, assumption in self._by_uid.items():
             if now - assumption.at < self._keep_seconds:
-                break  # the others are younger
+                break  # the order is by age: all later assumptions are younger
             expired.append(uid)
         for uid in expired:
             del self._by_uid[uid]

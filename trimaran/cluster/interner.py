@@ -27,7 +27,7 @@ class Interner:
         return len(self._first)
 
     def intern(self, value: Value, *, unique_fields: frozenset[str]) -> Value:
-        """Intern the fields of a new frozen dataclass, and return it; ``unique_fields`` differ by pod, and are kept."""
+        """Replace the fields of a new frozen dataclass by equal shared values, but not ``unique_fields``; return it."""
         if len(self._first) >= _MOST:
             self._first.clear()  # frees the values of deleted owners; values in use stay alive in their pods
         kind: Any = type(value)
@@ -41,7 +41,7 @@ class Interner:
                     continue
                 interned = self._first.setdefault(_key(field_value), field_value)
                 if interned is not field_value:
-                    # Nobody else has the value yet. A copy with other fields would take a sixth of the time of reading.
+                    # No other code has the new dataclass yet. A changed copy would take a sixth of the decoding time.
                     object.__setattr__(value, name, interned)
         return value
 

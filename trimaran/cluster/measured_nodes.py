@@ -1,4 +1,4 @@
-"""Check that a watcher measures the nodes of the cluster: one for another cluster has other names."""
+"""Check that a watcher measures the nodes of this cluster: the watcher of another cluster reports other names."""
 
 from collections.abc import Collection
 
@@ -6,7 +6,7 @@ from watcher.model import WatcherMetrics
 
 
 def why_unmeasured(names: Collection[str], snapshot: WatcherMetrics) -> str:
-    """Return the reason why none of these nodes has a load in the snapshot; empty if one has, or without nodes."""
+    """Return a message if the snapshot has none of the named nodes; empty if it has one, or if ``names`` is empty."""
     measured = {name.lower() for name in snapshot.data}
     if not names or any(name.lower() in measured for name in names):
         return ""

@@ -20,7 +20,7 @@ _log = logging.getLogger(__name__)
 
 
 class ObjectReader(Generic[Kind]):
-    """Decoder of Kubernetes objects that logs an unreadable object once. For one thread, but for ``unreadable``.
+    """Decoder of Kubernetes objects that logs an unreadable object once. Only ``unreadable`` is thread-safe.
 
     Args:
         from_k8s: decodes an object; raises a ValueError if it cannot.
@@ -38,7 +38,7 @@ class ObjectReader(Generic[Kind]):
     @property
     def unreadable(self) -> Mapping[str, str]:
         """Error by object name. Safe from any thread."""
-        # Other threads read seldom, and there may be many errors: the reader copies, in one step, and not the writer.
+        # Copied here (atomically) and not at each write: other threads read seldom, and there may be many errors.
         return self._unreadable.copy()
 
     def read(self, each: Object) -> Kind | None:

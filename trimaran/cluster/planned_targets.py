@@ -2,10 +2,10 @@
 
 The rebalancer notes the target on a pod before it evicts the pod (:mod:`trimaran.cluster.target_note`). The note counts
 from the deletion of the pod on, for one new pod of the same workload and revision: pods of one revision are
-interchangeable, so it does not matter which one takes it. A replacement of a StatefulSet's pod has the same name, too.
+interchangeable, so any of them may take the note. In a StatefulSet the new pod must also have the same name.
 
-A tenant may write such notes on its pods. So each counts for an hour at most, and only the newest of a namespace and
-of all namespaces are kept: a tenant's notes push out its own.
+A tenant may write notes on its own pods. So a note counts for an hour at most, and only the newest notes per namespace
+and in total are kept: a tenant with too many notes loses its own oldest ones.
 """
 
 import threading
@@ -37,15 +37,15 @@ class _Kin(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class _Noted:
-    """Note of a pod, from the first event with it until it expires or is pushed out.
+    """Note on a pod, from the first event that has the note until the note expires or newer notes replace it.
 
     Attributes:
         uid: UID of the noted pod.
-        kin: what its replacement shares with it.
-        read: the note on the pod.
-        note: the note that counts, whose end may be earlier.
-        since: Unix time of the pod's deletion; None before it.
-        taker: UID of the replacement that has claimed the note, or is bound; "" without one.
+        kin: identity that the pod shares with its replacement.
+        read: the note as written on the pod.
+        note: the same note, valid for an hour at most.
+        since: Unix time of the pod's deletion; None before the deletion.
+        taker: UID of the pending or bound replacement that has taken the note; "" without a replacement.
     """
 
     uid: str
@@ -59,7 +59,7 @@ class _Noted:
 class PlannedTargets:
     """Observer of pods that remembers the notes of evicted pods for their replacements. Thread-safe.
 
-    It keeps 100 notes of a namespace and 10,000 in all, the newest, each for an hour at most.
+    Keeps the newest 100 notes of a namespace and the newest 10,000 in all, each for an hour at most.
 
     Args:
         clock: Unix time.
@@ -76,7 +76,7 @@ class PlannedTargets:
         self._ends: list[tuple[float, str]] = []  # heap of ends and UIDs, some of which are outdated
 
     def claim(self, pod: Pod) -> TargetNote | None:
-        """Return the note that a pending pod replaces a pod by; the pod keeps it until it is bound or deleted."""
+        """Return the note of the pod that a pending pod replaces; no other pod gets it unless this pod is deleted."""
         kin = _kin(pod)
         with self._lock:
             if kin is None or not self._noted:
@@ -102,7 +102,7 @@ class PlannedTargets:
                 self._bind(read, unix_seconds(metadata.get("creationTimestamp"), "metadata") or 0.0)
 
     def drop(self, key: str) -> None:
-        """Remember the note of a pod that is gone; release the note that a pending pod has claimed."""
+        """Process a deletion: offer the note on the pod to a replacement; release a note that the pod has claimed."""
         with self._lock:
             self._drop(key)
 
@@ -113,7 +113,7 @@ class PlannedTargets:
                 self._drop(uid)
 
     def _note(self, pod: Pod, note: TargetNote | None) -> None:
-        """Follow the note of a pod until the pod is deleted; later events of the pod change nothing."""
+        """Record the newest note on a pod; once the pod is deleted, its note no longer changes."""
         noted = self._noted.get(pod.uid)
         if noted is not None:
             if noted.since is not None or noted.read == note:
@@ -130,7 +130,7 @@ class PlannedTargets:
             self._forget(next(iter(of_namespace.values())))
         if len(self._noted) > _MOST:
             self._forget(next(iter(self._noted.values())))
-        if len(self._ends) > 2 * len(self._noted) + _MOST_OF_NAMESPACE:  # notes that were pushed out have left theirs
+        if len(self._ends) > 2 * len(self._noted) + _MOST_OF_NAMESPACE:  # replaced notes left their ends
             self._ends = [(each.note.until, uid) for uid, each in self._noted.items()]
             heapify(self._ends)
 
@@ -142,7 +142,7 @@ class PlannedTargets:
             self._vacancies[noted.kin].append(noted)
 
     def _bind(self, pod: Pod, created_at: float) -> None:
-        """Close the note of a bound replacement, whichever process has chosen its node."""
+        """Give a note to a bound replacement for good, also if another process has chosen the pod's node."""
         claimed = self._claimed.pop(pod.uid, None)
         if claimed is not None:
             self._settled[pod.uid] = claimed
@@ -193,7 +193,7 @@ class PlannedTargets:
 
 
 def _kin(pod: Pod) -> _Kin | None:
-    """Return what a pod shares with its replacement; None for a pod without a controller."""
+    """Return the identity that a pod shares with its replacement; None for a pod without a controller."""
     workload = pod.workload
     if workload is None:
         return None

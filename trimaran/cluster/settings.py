@@ -19,7 +19,7 @@ class ClusterSection(Section):
     """Section ``cluster``: access of a controller to the watcher and to the Kubernetes API."""
 
     watcher: Annotated[str, AfterValidator(http_address)] | None = Field(
-        None, description="URL of the watcher; without one the process embeds a watcher"
+        None, description="URL of the watcher; without a URL the process embeds a watcher"
     )
     watcher_token_file: Path | None = Field(None, description="file with the token for the watcher")
     watcher_ca_file: Path | None = Field(None, description="file with CA certificates of the watcher")
@@ -52,7 +52,7 @@ class ClusterSection(Section):
             settings: all settings, for an embedded watcher.
 
         Raises:
-            SettingsError: the token file or CA file cannot be used, or a provider of an embedded watcher.
+            SettingsError: the token file, the CA file or a provider of the embedded watcher cannot be used.
         """
         from runtime.http.credentials import UnusableToken, read_token  # not needed for a command's options
         from watcher.providers.base import check_providers

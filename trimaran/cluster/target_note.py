@@ -1,7 +1,7 @@
 """Note on a pod that is about to be evicted: the node planned for its replacement.
 
-The rebalancer writes it as annotations of the pod before it evicts the pod. So every reader of pods sees it by its
-watch before the pod goes, and can remember it for the replacement.
+The rebalancer writes the note as annotations of the pod before it evicts the pod. So every process that watches pods
+sees the note before the pod is deleted, and can remember it for the replacement.
 
     rebalancer.trimaran.io/target          node-7
     rebalancer.trimaran.io/target-source   node-3                   the node that the pod leaves

@@ -1,7 +1,7 @@
 """Nodes whose free CPU and memory are not known, because the requests of a pod on them are not known.
 
-Such a pod cannot be read, which no API server of a known version sends, or its resource claims report what they hold of
-the node in a form that is not known. What is known of the pods still counts; the node has less left than that.
+Either the pod cannot be decoded, or its resource claims report their share of the node in an unknown form. No API
+server of a known version sends such pods. Known requests still count, but the node has less left than they leave.
 """
 
 from collections import Counter
@@ -15,8 +15,8 @@ class UnknownRequests:
     """Pods with unknown requests, by UID. One thread may change them; any thread may read :meth:`by_node`.
 
     Args:
-        on_change: called with the name of a node when it gets its first such pod, and when it loses its last one; the
-            second argument is whether it is unknown now.
+        on_change: called with a node's name and True when the node gets its first pod with unknown requests, and with
+            False when it loses its last one.
     """
 
     def __init__(self, on_change: Callable[[str, bool], None] = lambda _name, _is_unknown: None) -> None:
@@ -25,7 +25,7 @@ class UnknownRequests:
         self._counts: Counter[str] = Counter()  # pods by node
 
     def observe(self, manifest: Object, pod: Pod | None) -> None:
-        """Record a pod as the API server sent it and as it was parsed; None if it cannot be parsed."""
+        """Record a pod with unknown requests, forget any other; ``pod`` is the parsed manifest, None if unreadable."""
         metadata, spec, status = (_mapping(manifest, key) for key in ("metadata", "spec", "status"))
         uid, node = str(metadata.get("uid")), spec.get("nodeName")
         name = f"pod {metadata.get('namespace')}/{metadata.get('name')}"
@@ -42,7 +42,7 @@ class UnknownRequests:
             self._count(str(node), 1)
 
     def forget(self, uid: str) -> None:
-        """Forget a pod, which is gone or known now."""
+        """Forget a pod that was deleted or whose requests are known now."""
         if uid in self._pods:
             self._count(self._pods.pop(uid)[0], -1)
 

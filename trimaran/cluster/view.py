@@ -25,7 +25,7 @@ from trimaran.cluster.object_reader import RUNNING, ObjectReader, metadata_of, p
 from trimaran.cluster.state import ClusterState
 from trimaran.cluster.unknown_requests import UnknownRequests
 
-_BATCH_PODS = 200  # pods that are added under one lock; scoring waits for it
+_BATCH_PODS = 200  # pods added while the lock is held once; scoring waits meanwhile
 Read_contra = TypeVar("Read_contra", contravariant=True)
 OnBound = Callable[[Pod, float | None], None]
 """Callback for a pending pod that got a node; the second argument is its creation time, Unix seconds, if known."""

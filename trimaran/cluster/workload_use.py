@@ -23,7 +23,7 @@ class WorkloadUse:
     """Background reader of the use of workloads. Safe to use from any thread.
 
     Args:
-        client: the watcher; not closed.
+        client: client of the watcher; this reader does not close it.
         interval_seconds: interval between two reads.
         clock: Unix time.
     """
@@ -91,6 +91,6 @@ class WorkloadUse:
 
     def _run(self) -> None:
         while True:
-            self._turns.run(self.read_once, None)  # a defect costs the levels, not the placement
+            self._turns.run(self.read_once, None)  # after a bug here pods count by requests; placement goes on
             if self._stop.wait(self._interval_seconds):
                 return

@@ -301,7 +301,7 @@ def test_options_that_cannot_be_used_are_status_2(arguments: tuple[str, ...], st
     [
         (b"[]", "did not return workloads"),
         (b"{}", "did not return workloads"),
-        (b'{"timestamp": 1, "workloads": [], "next": "a/b/c"}', "a page follows itself, or is empty"),
+        (b'{"timestamp": 1, "workloads": [], "next": "a/b/c"}', "a page is empty, or names itself as the next page"),
     ],
 )
 def test_bad_pages_end_the_command(body: bytes, message: str) -> None:
