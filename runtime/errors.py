@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from runtime import masking
 
 _LONGEST_VALUE = 1000  # characters
-_LONGEST_PROBLEM = 5000  # characters; a name that was given may have megabytes, too
+_LONGEST_PROBLEM = 5000  # characters; a setting's name may have megabytes, too
 
 
 class TrimaranError(Exception):
@@ -24,21 +24,18 @@ class TrimaranError(Exception):
 
 
 def error_text(error: BaseException) -> str:
-    """Return the type and text of an error of any origin; the type alone if its text cannot be made."""
+    """Return the type and text of an error of any origin; the type alone if the error has no text."""
     try:
         return f"{type(error).__name__}: {error}"
-    except Exception:  # noqa: BLE001  of a plugin's own class of errors: handling the error must not fail for its text
+    except Exception:  # noqa: BLE001  str() of a plugin's exception may raise, while the exception is handled
         return type(error).__name__
 
 
 def quoted(value: object) -> str:
-    """Return a value as a message quotes it: its ``repr``, cut at 1,000 characters.
-
-    The value may be a file's or an object's, and have megabytes.
-    """
+    """Return the ``repr`` of a value for a message, cut at 1,000 characters: values in files may have megabytes."""
     try:
         written = repr(value)
-    except (ValueError, RecursionError):  # an integer with thousands of digits, or a value that is nested as deep
+    except (ValueError, RecursionError):  # an integer with thousands of digits, or thousands of nested levels
         return f"a huge {type(value).__name__}"
     return written if len(written) <= _LONGEST_VALUE else f"{written[:_LONGEST_VALUE]}... ({len(written)} characters)"
 

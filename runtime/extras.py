@@ -9,8 +9,8 @@ _DISTRIBUTION = "trimaran"
 def install_command(extra: str) -> str:
     """Return a command that installs the packages of an extra, such as ``pip install 'joblib>=1.4'``.
 
-    It names the packages, not ``trimaran[extra]``, because the distribution itself may be on no index. Without
-    installed metadata the command needs the project's folder.
+    The command names the packages, not ``trimaran[extra]``, because trimaran itself may not be on any package index. If
+    trimaran is not installed as a package, the command works in the project's folder only.
     """
     try:
         listed = requires(_DISTRIBUTION) or []

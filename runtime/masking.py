@@ -11,7 +11,7 @@ import threading
 from urllib.parse import quote, unquote, urljoin, urlsplit, urlunsplit
 
 MASK = "********"
-MIN_TOKEN_LENGTH = 16  # a shorter token of ours can be guessed
+MIN_TOKEN_LENGTH = 16  # a shorter token for our server could be guessed
 _MIN_SECRET_LENGTH = 4  # a shorter text is not a secret, and redacting it would hide ordinary words
 _MAX_SECRETS = 512  # tokens are rotated: the oldest are forgotten
 _MAX_SECRET_LENGTH = 10_000
@@ -21,13 +21,13 @@ _FORMS = re.compile(
     r"|(?P<bearer>\bbearer\s+)[\w.~+/=-]{16,}",
     re.IGNORECASE,
 )
-# Names that stay readable in paths, headers and options, such as api/v1/prometheus-k8s:9090 or X-Scope-OrgID. All
-# others may be secrets, which some services take in the path, and which users type in the wrong place.
+# Names that stay readable in paths, headers and options, such as api/v1/prometheus-k8s:9090 or X-Scope-OrgID. Any other
+# text may be a secret: some services take tokens in the path, and users type secrets in the wrong place.
 _WORD = r"(?:[a-z]{1,20}|[0-9]{1,5}|v[0-9]+(?:(?:alpha|beta)[0-9]+)?|k8s)"
 _NAME = re.compile(rf"{_WORD}(?:[-_.:~]{_WORD})*")
-# Tokens and UUIDs in a path: only what cannot be a part of a node's name, since nodes with a secret's name are dropped.
+# Tokens and UUIDs in a path, but nothing that may be part of a node's name: nodes named like a secret are dropped.
 _TOKEN = re.compile(r"(?=[A-Za-z]*[0-9])(?=[0-9]*[A-Za-z])[A-Za-z0-9]{16,}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-_registered: dict[str, None] = {}  # in order of registration, for the whole process, because logs are, too
+_registered: dict[str, None] = {}  # in order of registration; global, like logging
 _pattern: re.Pattern[str] | None = None  # matches every registered secret, the longest first; None: must be compiled
 _lock = threading.Lock()
 

@@ -37,7 +37,7 @@ class OutageLog:
 
         Args:
             error: the cause.
-            exception: a defect, whose traceback is logged.
+            exception: unexpected exception, whose traceback is logged; None for an expected failure.
             fields: further fields of the log line.
         """
         now, cause = self._clock(), _NUMBERS.sub("#", error)

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 MAX_CONFIGURATION_BYTES = 4 << 20
 _MAX_DEPTH = 100  # Kubernetes objects have about 20 levels, custom resource definitions about 60
-# Characters and values that aliases repeat, at least, and per character of the text: a program that writes a list of
-# equal nodes repeats 20 per character; a few lines ("billion laughs") could repeat gigabytes.
+# Limits on the characters and values that aliases repeat; the higher one counts. A generated list of equal nodes
+# repeats 20 per character of its text; a few hostile lines ("billion laughs") could repeat gigabytes.
 _MAX_REPEATED = 1_000_000
 _MAX_REPEATED_PER_CHARACTER = 100
 _MAX_SQUARED_DOTS = 10_000_000  # tomllib keeps all prefixes of a dotted key: 1,000 parts take 4 MB, 20,000 take 1.5 GB
@@ -112,7 +112,7 @@ def parse_json(text: bytes | str, unique: Callable[[list[tuple[str, Any]]], Any]
 
     Args:
         text: the JSON text; bytes are UTF-8, UTF-16 or UTF-32.
-        unique: function that makes an object from its keys and values, of which several may have the same key.
+        unique: function that makes an object from its pairs of key and value, even with duplicate keys; None for dict.
 
     Raises:
         ValueError: the text is not valid JSON, or exceeds a limit.
@@ -128,7 +128,7 @@ def check_json_depth(text: bytes | str) -> None:
         ValueError: the values are nested too deeply.
     """
     text = text if isinstance(text, str) else text.decode(json.detect_encoding(text), "replace")
-    # Most texts have few brackets: only in the others, strings, which may contain brackets, are removed.
+    # Strings may contain brackets. They are removed only from texts with many brackets, which are rare.
     if text.count("[") + text.count("{") > _MAX_DEPTH:
         brackets = re.findall(r"[\[\]{}]", _JSON_STRING.sub("", text))
         if max(accumulate(1 if bracket in "[{" else -1 for bracket in brackets), default=0) > _MAX_DEPTH:

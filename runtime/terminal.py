@@ -21,7 +21,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 def output_option(*forms: str) -> Callable[[Command], Command]:
     """Return a decorator that adds the option ``-o`` to a command, which gets the argument ``output``.
 
-    As in kubectl, ``wide`` is accepted by every command, and is ``text`` where there are no more columns to show. The
+    As in kubectl, every command accepts ``wide``, which means ``text`` if the command has no further columns. The
     hidden option ``--json`` is the same as ``-o json``.
 
     Args:
@@ -69,7 +69,7 @@ def echo(*parts: str, err: bool = False) -> None:
 
 
 def echo_lines(text: str, *, err: bool = False) -> None:
-    """Write a text whose line breaks are our own, as in a list of problems."""
+    """Write a text of several lines, such as a list of problems, with its line breaks, which :func:`echo` escapes."""
     for line in text.split("\n"):
         echo(line, err=err)
 

@@ -1,4 +1,4 @@
-"""Turns of a thread that survive every error, the start of threads, and waiting for them to end."""
+"""Threads: start and join them, and guard a repeated function (a turn) so that no error ends its thread."""
 
 import logging
 import threading
@@ -13,18 +13,18 @@ _Result = TypeVar("_Result")
 
 
 class TurnGuard:
-    """Guard of the turns of a thread that must go on: an unexpected error ends a turn, not the thread.
+    """Guard of a thread that repeats a function: an unexpected error ends the current turn, not the thread.
 
-    The turn must leave a state from which the next one continues. The traceback is logged when a cause is new, and as a
-    reminder.
+    A failed turn must leave a state from which the next turn can continue. The traceback is logged when a cause is new,
+    and as a reminder.
 
     Args:
         log: logger of the thread's work.
         failing: message of a failed turn.
-        working: message of the first good turn after that.
+        working: message of the first successful turn after a failure.
 
     Attributes:
-        failure: why the last turn failed unexpectedly; empty if it did not.
+        failure: reason why the last turn failed unexpectedly; empty if it succeeded.
     """
 
     def __init__(self, log: logging.Logger, failing: str, working: str) -> None:
@@ -37,7 +37,7 @@ class TurnGuard:
             result = turn()
         except BaseException as error:  # the next turn tries again
             if not isinstance(error, Exception) and threading.current_thread() is threading.main_thread():
-                raise  # only there SystemExit and KeyboardInterrupt end the program; elsewhere a plugin raised them
+                raise  # the program is to end; in other threads only a plugin raises SystemExit and the like
             cause = error_text(error)
             self.failure = f"{self._failing}: {cause}"
             self._outage.failed(cause, error)
@@ -48,10 +48,10 @@ class TurnGuard:
 
 
 def start_thread(run: Callable[[], None], name: str) -> threading.Thread:
-    """Start a daemon thread, and return it.
+    """Start a daemon thread, and return the thread.
 
-    Only a thread that has started can be joined: another thread may stop a component between the two, so it must store
-    no thread before.
+    Only a started thread can be joined. If a component stored its thread before the start, another thread might try to
+    join it too early.
     """
     thread = threading.Thread(target=run, name=name, daemon=True)
     thread.start()
@@ -59,7 +59,7 @@ def start_thread(run: Callable[[], None], name: str) -> threading.Thread:
 
 
 def join_all(threads: Sequence[threading.Thread], seconds: float) -> bool:
-    """Wait until threads have ended, for at most some seconds together; return whether all have.
+    """Wait until all threads have ended, or until ``seconds`` have passed; return whether all have ended.
 
     Args:
         threads: threads that were asked to stop; those that never started count as ended.

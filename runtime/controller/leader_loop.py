@@ -1,4 +1,4 @@
-"""Loop of a controller of which one replica acts: it runs cycles, and survives every error of one."""
+"""Loop that runs the cycles of a controller with leader election; an error in one cycle does not end the loop."""
 
 import logging
 import threading
@@ -19,7 +19,7 @@ class LeaderElectedLoop:
 
     Args:
         leadership: leader election; None for a controller that writes nothing.
-        cycle: runs a cycle; returns whether it ran, or has to wait for its inputs.
+        cycle: runs a cycle; returns False if the cycle did not run because its inputs are not available yet.
         interval_seconds: time between two cycles.
     """
 
@@ -45,7 +45,7 @@ class LeaderElectedLoop:
 
     @property
     def failure(self) -> str:
-        """Reason why nothing is done, for the readiness probe; empty if there is none.
+        """Reason why the controller does nothing, for the readiness probe; empty if it works.
 
         The last cycle or renewal failed unexpectedly, or the Lease cannot be acquired by any process.
         """

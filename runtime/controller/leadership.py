@@ -5,8 +5,8 @@ A Lease cannot fence: the API server accepts writes of a process that no longer 
 sent just before the Lease expired can still arrive: a new leader waits for a whole duration of the Lease before it
 reads the cluster and writes. A process that has lost the Lease must not act on what it knows, so it ends.
 
-A controller whose writes end within a third of the Lease's duration needs neither: it asks for :attr:`Lease.term`
-before each write, and begins again with each term.
+A controller whose writes end within a third of the Lease's duration needs neither to wait nor to end: it checks
+:attr:`Lease.term` before each write, and starts over with each new term.
 """
 
 import logging
@@ -78,9 +78,9 @@ class Leadership:
 
     @property
     def problem(self) -> str:
-        """Reason why the last renewal failed, with its remedy; empty if it did not, or if this process holds the Lease.
+        """Reason why the last renewal failed, with its remedy; empty if it succeeded.
 
-        An unexpected error is a reason also while this process holds the Lease.
+        While this process still holds the Lease, only unexpected errors are reported.
         """
         return self._turns.failure or self._lease.problem
 
@@ -98,7 +98,7 @@ class Leadership:
         try:
             self._lease.acquire()
         except REQUEST_FAILURES:  # the Lease logs it
-            pause = self._seconds / 15  # several attempts fit into the time that is left
+            pause = self._seconds / 15  # several more attempts before the Lease expires
         term = self._lease.term
         if self._on_lost is None:
             self._term = term
@@ -116,4 +116,4 @@ class Leadership:
     def _run(self) -> None:
         while not self._stop.is_set():
             self._ticked_at = time.monotonic()
-            self._stop.wait(self._turns.run(self.run_once, self._seconds / 15))  # after a failure the Lease may expire
+            self._stop.wait(self._turns.run(self.run_once, self._seconds / 15))  # retry soon: the Lease may expire

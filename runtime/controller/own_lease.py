@@ -8,7 +8,7 @@ from runtime.kubernetes.leader_election import Lease
 
 
 def open_lease(api: Sender, namespace: str, name: str, seconds: float) -> Lease:
-    """Return the Lease by which the replicas of a controller agree on one that acts; nothing is sent.
+    """Return the Lease that elects the one replica of a controller that acts; no request is sent.
 
     Args:
         api: client of the API server.

@@ -21,7 +21,7 @@ _log = logging.getLogger(__name__)
 class ControllerWorker(ABC):
     """Work of a controller in its worker process.
 
-    Subclasses register in ``_closing`` what they open, in the order of its use: :meth:`close` ends it in reverse.
+    Subclasses register each resource that they open in ``_closing``; :meth:`close` closes them in reverse order.
 
     Args:
         apis: clients of the Kubernetes API; closed last.
@@ -44,7 +44,7 @@ class ControllerWorker(ABC):
 
 
 class _Service:
-    """Service for :func:`runtime.server.service.serve` whose worker is made in the worker process."""
+    """Service for :func:`runtime.server.service.serve` that creates its worker in the worker process."""
 
     def __init__(self, open_worker: Callable[[], ControllerWorker]) -> None:
         self._open_worker = open_worker
@@ -73,11 +73,11 @@ def serve_controller(
 
     Args:
         server: settings of the HTTP server.
-        open_worker: imports and makes the worker; the master process needs none of its imports.
-        message: log message at the start, such as its mode.
+        open_worker: imports and creates the worker, in the worker process, so that the master process stays small.
+        message: log message at the start, such as the controller's mode.
         tokenless_routes: routes that check a token themselves.
         max_body_bytes: size limit of a request's body.
-        warn: warns of an access check that does not suit the controller.
+        warn: logs a warning if the access check or the address does not suit the controller.
         logged: further fields of the log line.
 
     Raises:

@@ -30,16 +30,16 @@ _MAX_IDLE_CONNECTIONS = 256  # enough for a fetch; urllib3 closes connections ab
 
 @dataclass(slots=True)
 class Call:
-    """Limits of one call. Passed through requests as its timeout.
+    """Limits of one call, which ``requests`` passes to the adapter in place of a timeout.
 
     Attributes:
         ends_at: deadline for the whole response, on the monotonic clock.
         max_bytes: maximum size of the response as sent.
         budget: memory budget for the unpacked response.
-        idle_seconds: for a stream, the maximum time without data, and the only limit once its head was received; None
-            for other responses.
+        idle_seconds: maximum time without data, the only limit of a stream once its head was received; None if the
+            response is not a stream.
         received_bytes: bytes received so far.
-        cancel_count: value of the adapter's count of cancellations at the start of the call.
+        cancel_count: the adapter's number of cancellations at the start; the call is canceled once the number differs.
     """
 
     ends_at: float
@@ -104,7 +104,7 @@ class BoundedAdapter(HTTPAdapter):
         """Cancel all current calls, close the idle connections, and refuse later calls."""
         self._closed = True
         self.cancel_all()
-        # urllib3 would leave idle connections to the garbage collector: an error that somebody keeps has the pool.
+        # urllib3 leaves idle connections to the garbage collector, and a stored exception keeps their pool alive.
         for manager in (self.poolmanager, *self.proxy_manager.values()):
             for key in manager.pools.keys():  # noqa: SIM118  its container cannot be iterated
                 with contextlib.suppress(KeyError):
@@ -139,7 +139,7 @@ class BoundedAdapter(HTTPAdapter):
             call.begin_stream()
             return response
         try:
-            # Sets the attribute that requests would fill by reading the body without limits, also that of a redirect.
+            # Without this attribute, requests would read the body, also a redirect's, without limits.
             response._content = b"".join(self.chunks(call, response))  # noqa: SLF001
         finally:
             response.close()
@@ -213,7 +213,7 @@ def _pools(
         return _BoundedResponse(call(), sock, *arguments, **options)
 
     class Connection(HTTPConnection):
-        # A function, since http.client only calls it; static, as it would get the connection as an argument otherwise.
+        # A function is enough, since http.client only calls it. Unless static, it would get the connection as argument.
         response_class = staticmethod(make_response)  # type: ignore[assignment]
 
         def _new_conn(self) -> socket.socket:
@@ -280,4 +280,4 @@ def _shut_down(sock: Any) -> None:
     while not isinstance(sock, socket.socket):
         sock = sock.socket  # TLS through a TLS proxy
     with contextlib.suppress(OSError):  # already closed
-        socket.socket.shutdown(sock, socket.SHUT_RDWR)  # not SSLSocket's method, which removes TLS under the reader
+        socket.socket.shutdown(sock, socket.SHUT_RDWR)  # SSLSocket.shutdown would drop TLS during a read

@@ -45,7 +45,7 @@ class Budget:
     def charge_bytes(self, count: int) -> None:
         """Charge a number of bytes; raises as :meth:`charge` does."""
         with self._lock:
-            self._charged += count  # first, so that release() returns to the parent what made it fail, too
+            self._charged += count  # before the check, so that release() also returns the bytes above the limit
             is_exceeded = self._charged > self._max_bytes
         if self._parent is not None:
             self._parent.charge_bytes(count)
@@ -67,7 +67,7 @@ class Budget:
         return Budget(math.inf, parent=self)
 
     def release(self, keep_bytes: int) -> None:
-        """Return to the parent what was charged, except for the bytes that are kept."""
+        """Subtract the charged bytes from the parent, except for ``keep_bytes``, which stay in memory."""
         if self._parent is not None:
             self._parent.charge_bytes(min(0, keep_bytes - self._charged))
 
@@ -102,7 +102,7 @@ def released() -> Iterator[None]:
 
 
 def call_with_own_budget(key: Hashable, call: Callable[[], Value]) -> Value:
-    """Return the result of a call that charges a budget of its own, always the same one for the same key of a fetch.
+    """Run a call that charges its own budget, one per key and fetch; return the call's result.
 
     So a provider whose response is endless does not spend the budget of the other providers.
     """

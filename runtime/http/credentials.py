@@ -64,7 +64,7 @@ def bearer(token: Callable[[], str]) -> Authenticate:
 class Authentication(requests.auth.AuthBase):
     """Credentials of each request: those that a function sets, or else the user and password of the URL.
 
-    Every session has one, even if there are no credentials, because requests would otherwise read .netrc.
+    Every session has this object, even without credentials, because requests would otherwise read .netrc.
     """
 
     def __init__(self, authenticate: Authenticate) -> None:

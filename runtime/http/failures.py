@@ -26,7 +26,7 @@ _TLS_ALERT = "\x15\x03"  # start of a TLS alert, which a TLS server sends to a c
 
 
 class FailureKind(StrEnum):
-    """Kind of a failure."""
+    """Kind of an HTTP failure, by which callers choose an exception and a hint."""
 
     CREDENTIALS = "credentials"  # no usable credentials, so nothing was sent
     INVALID_HEADER = "invalid header"  # nothing was sent, either
@@ -89,7 +89,7 @@ def _classify(error: BaseException) -> Failure:
 
 
 def status_line(response: requests.Response) -> str:
-    """Return status, reason, and the error message of the body: where common APIs have it, or its text."""
+    """Return one line with status code, reason phrase, and the error message in the body, if any is found."""
     line = f"{response.status_code} {masking.to_line(response.reason, _LONGEST)}"
     text = masking.to_line(_error_text(response), _LONGEST)
     return f"{line}: {text}" if text and text != response.reason else line
@@ -106,7 +106,7 @@ def _error_text(response: requests.Response) -> str:
 
 
 def _message_in(body: object, depth: int = 3) -> str:
-    """Return the message in a JSON body: a text, a list of texts, or an object with one under a common name."""
+    """Return the message in a JSON body: a string, a list of messages, or an object with a key like "message"."""
     if isinstance(body, str):
         return body
     if isinstance(body, list) and depth:

@@ -1,4 +1,4 @@
-"""HTTP client of the JSON routes of another service of ours, such as an extender or a rebalancer."""
+"""HTTP client for the JSON routes of the project's services, such as an extender or a rebalancer."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +13,7 @@ from runtime.http.failures import describe
 from runtime.http.session import BoundedSession
 
 _TIMEOUT_SECONDS = 15.0
-_TRIES = 6  # with two replicas, all of them miss the leader once in 64 times
+_TRIES = 6  # with two replicas, all six tries miss the leader once in 64 times
 T = TypeVar("T")
 
 
@@ -93,9 +93,9 @@ class JsonService:
         return content.decode("utf-8", "replace")
 
     def ask_leader(self, read: Callable[[], T], leads: Callable[[T], bool]) -> T:
-        """Read the state of the replica that leads, or of another one if that is not found.
+        """Read the state of the leading replica; if six tries do not reach the leader, return the last state read.
 
-        A Kubernetes Service chooses a replica for each connection, so a connection is opened for each try.
+        A Kubernetes Service chooses a replica for each connection, so each try opens a new connection.
 
         Args:
             read: reads the state of a replica.

@@ -25,7 +25,7 @@ _PUBLIC_HEADERS = {
     "thanos-tenant", "user-agent", "x-scope-orgid",
 }  # fmt: skip
 _CREDENTIALS = re.compile("auth|cookie|credential|key|passw|secret|token", re.IGNORECASE)
-_MIN_SECRET_LENGTH = 8  # in headers without a telling name, whose shorter values, such as a tenant, are ordinary words
+_MIN_SECRET_LENGTH = 8  # in headers not named like a secret: shorter values there, such as a tenant, are ordinary words
 
 
 class CrossHostRedirect(requests.RequestException):
@@ -77,7 +77,7 @@ class BoundedSession(requests.Session):
         self.headers.update(headers or {})
 
     def get_adapter(self, url: str) -> BoundedAdapter:
-        """Return the bounded adapter, even if a library has mounted one of its own.
+        """Return the bounded adapter, even if a library has mounted another adapter.
 
         Raises:
             requests.exceptions.InvalidSchema: the URL is not an HTTP URL.
@@ -130,7 +130,7 @@ class BoundedSession(requests.Session):
         try:
             response = super().send(request, **options)
         except requests.RequestException as error:
-            if proxy and not hasattr(error, "__notes__"):  # a redirect is sent from within
+            if proxy and not hasattr(error, "__notes__"):  # the nested send() of a redirect adds it first
                 error.add_note(proxy)
             raise
         response.__class__ = _Response  # requests has no option for the class
@@ -163,7 +163,7 @@ class BoundedSession(requests.Session):
         self._adapter.poolmanager.clear()
 
     def close(self) -> None:
-        """Cancel all current calls, close the connections, and refuse later calls; both raise Canceled."""
+        """Close the connections and refuse later calls. Current and later calls raise Canceled."""
         self._adapter.close()
         super().close()
 
@@ -210,7 +210,7 @@ def _register_secrets(request: requests.PreparedRequest) -> None:
 
 
 class _Response(requests.Response):
-    """Response that parses JSON with orjson, several times as fast, and with the standard library if orjson fails.
+    """Response that parses JSON with orjson, for speed, and with the standard library if orjson fails.
 
     Attributes:
         proxy: text that names the proxy that the response came through; empty without a proxy.

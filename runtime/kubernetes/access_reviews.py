@@ -4,8 +4,8 @@ The caller sends its Kubernetes token. A TokenReview returns the user, and a Sub
 right in a namespace, as in kube-rbac-proxy. The service itself needs no right to read pods for this.
 
 Every new token costs a request to the API server, even a made-up one. So the number of reviews at a time and per second
-is limited. A caller above the limits is asked to retry at once: one that waited would hold a thread, of which there are
-few, and callers whose verdicts are cached would wait as well. Verdicts are cached for seconds.
+is limited. A call above the limits fails at once, with the advice to retry: if it waited, it would hold one of few
+threads, and callers with cached verdicts would wait as well. Verdicts are cached for 10 seconds.
 """
 
 import hashlib
@@ -27,9 +27,9 @@ ALL_NAMESPACES = ""
 CACHE_SECONDS = 10.0
 _REVIEW_SECONDS = 5.0
 _RETRY_SECONDS = 1.0  # until the next try of a review that failed
-_MAX_REVIEWS = 3  # at a time, fewer than the threads that answer such requests
+_MAX_REVIEWS = 3  # at a time; must be fewer than the threads that answer these requests
 _TOKENS_PER_SECOND, _MAX_TOKENS = 10.0, 20.0  # TokenReviews: anybody can cause them
-_RIGHTS_PER_SECOND, _MAX_RIGHTS = 100.0, 1000.0  # SubjectAccessReviews: only known users cause them, one a namespace
+_RIGHTS_PER_SECOND, _MAX_RIGHTS = 100.0, 1000.0  # SubjectAccessReviews: by known users only, one per namespace
 _MAX_CACHED = 20_000
 _log = logging.getLogger(__name__)
 _Cached = TypeVar("_Cached")
@@ -38,7 +38,7 @@ TOKEN_NEEDED = "send a Kubernetes token: Authorization: Bearer ..., as made by k
 
 
 class AccessVerdict(Enum):
-    """Result of an authorization."""
+    """Result of an authorization. UNKNOWN: invalid token; UNDECIDED: the review failed; BUSY: too many reviews."""
 
     ALLOWED = "allowed"
     UNKNOWN = "unknown"
@@ -66,7 +66,7 @@ class AccessRefusal(NamedTuple):
 class AccessReviews:
     """Authorizer that asks the API server to review callers' tokens and rights to pods. Thread-safe.
 
-    A call takes as long as its own reviews, and waits for no other.
+    A call waits for its own reviews only, never for those of other calls.
 
     Args:
         api: Kubernetes API, with the service's own credentials.
@@ -99,7 +99,7 @@ class AccessReviews:
         if not self._slots.acquire(blocking=False):
             return AccessVerdict.BUSY
         try:
-            # Another request may have reviewed the same meanwhile.
+            # Another request may have cached the same verdict meanwhile.
             return self._cached(digest, namespace) or self._review(token, digest, namespace)
         except REQUEST_FAILURES as error:
             _log.warning("the access of a caller could not be reviewed", extra={"error": describe(error).reason})
@@ -119,7 +119,7 @@ class AccessReviews:
             case AccessVerdict.FORBIDDEN:
                 where = f"in the namespace {namespace}" if namespace else "in all namespaces"
                 remedy = needed_rule(list_path("Pod", namespace), self._verb)
-                return AccessRefusal(403, "forbidden", f"may not {self._verb} pods {where}: {remedy}", {})
+                return AccessRefusal(403, "forbidden", f"you may not {self._verb} pods {where}: {remedy}", {})
             case AccessVerdict.UNDECIDED:
                 rights = f"may {self._service} create tokenreviews and subjectaccessreviews?"
                 return AccessRefusal(503, "no_review", f"the API server did not review the token: {rights}", {})
@@ -187,13 +187,13 @@ class _ShortCache(Generic[_Cached]):
         self._entries: dict[Hashable, tuple[float, _Cached]] = {}  # oldest first
 
     def get(self, key: Hashable) -> tuple[bool, _Cached | None]:
-        """Return whether there is an entry, and its value."""
+        """Return whether there is an entry that has not expired, and its value."""
         with self._lock:
             ends_at, value = self._entries.get(key, (float("-inf"), None))
             return (True, value) if self._monotonic() < ends_at else (False, None)
 
     def put(self, key: Hashable, value: _Cached, seconds: float = CACHE_SECONDS) -> None:
-        """Add an entry; drop old ones that have expired, and the oldest one above the limit."""
+        """Add an entry; drop the oldest entries if they have expired or there are too many."""
         with self._lock:
             now = self._monotonic()
             self._entries.pop(key, None)

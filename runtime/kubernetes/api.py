@@ -1,6 +1,6 @@
 """Client of the Kubernetes API: credentials, requests, lists in pages, and watches.
 
-In a cluster it authenticates with the pod's service account and needs no package but requests. The official package
+In a cluster the client authenticates with the pod's service account and needs only ``requests``. The official package
 (:mod:`~runtime.kubernetes.kubeconfig`) reads a kubeconfig, but requests go through the project's own session. So there
 is one place that limits responses, cancels late calls and classifies failures. It also avoids converting a list of
 5,000 nodes to the package's objects, which takes many times as much time and memory.
@@ -41,7 +41,7 @@ class ApiServerConfig:
     """Address and credentials of an API server. Empty values are filled from a kubeconfig or the service account.
 
     Attributes:
-        address: URL of the API server; empty: the kubeconfig's, or that of the cluster in which this pod runs.
+        address: URL of the API server; empty for that of the kubeconfig, or of the cluster in which this pod runs.
         kube_config: a kubeconfig, which takes precedence over the service account.
         context: name of a context of the kubeconfig; empty: its current context.
         token: bearer token, which takes precedence over that of the kubeconfig or service account.
@@ -79,7 +79,7 @@ class ResourceExpired(requests.HTTPError):
 
 
 class KindNotServed(ResourceExpired):
-    """The API server did not serve this kind of objects: look for it again by a list."""
+    """The API server does not serve this kind of object at present: try to list the objects again later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,7 +226,7 @@ class KubernetesApi:
             path: path of the list.
             deadline: deadline for all pages.
             page_seconds: maximum seconds per page.
-            accept: form of the objects, as in the Accept header; empty for the objects themselves.
+            accept: value of the Accept header, such as for metadata only; empty for whole objects.
             query: parameters such as ``labelSelector``.
 
         Raises:
@@ -255,7 +255,7 @@ class KubernetesApi:
             if not isinstance(following, str) or not following:
                 return
             if following == position or not deadline.remaining_seconds():
-                raise TimeoutError(f"the list {path} does not end")
+                raise TimeoutError(f"the list {path} was not complete at the deadline, or repeats a page")
             position = following
 
     def list_items(self, path: str, deadline: Deadline, **query: str) -> Iterator[dict[str, Any]]:
@@ -274,7 +274,7 @@ class KubernetesApi:
             path: path of the list.
             resource_version: version of the list or of the last event.
             idle_seconds: maximum time without an event or bookmark; after it the connection counts as broken.
-            accept: form of the objects, as for :meth:`pages`.
+            accept: value of the Accept header, as for :meth:`pages`.
             query: parameters such as ``labelSelector``.
 
         Raises:

@@ -1,7 +1,7 @@
 """A ConfigMap in which a program keeps its records.
 
-Every write has the resource version of what was read before. So of two replicas that both take themselves for the
-leader, as after a suspension, one fails, and reads again what the other wrote.
+Every write sends the resource version of the last read or write. If two replicas both act as leader, for example after
+a suspension, the second write therefore fails, and its replica reads the data of the first.
 """
 
 from collections.abc import Mapping
@@ -56,7 +56,7 @@ class ConfigMap:
         return data if isinstance(data, Mapping) else {}
 
     def write(self, data: Mapping[str, str]) -> bool:
-        """Write the data over what was read or written last; return False if another process has changed it since.
+        """Replace the data that was read or written last; return False if another process has changed it since.
 
         Raises:
             requests.RequestException, OSError: see ``REQUEST_FAILURES``; the write may have succeeded.
@@ -78,4 +78,4 @@ def _version_of(document: Any) -> str:
     match document:
         case {"kind": "ConfigMap", "metadata": {"resourceVersion": str(version)}}:
             return version
-    raise UnexpectedResponse("the response is not a ConfigMap")
+    raise UnexpectedResponse("the API server's response is not a ConfigMap")

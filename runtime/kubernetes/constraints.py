@@ -19,7 +19,7 @@ _NODE_NAME = "metadata.name"
 
 @dataclass(frozen=True, slots=True)
 class Taint:
-    """Taint of a node. ``effect`` is NoSchedule, NoExecute or PreferNoSchedule; the last does not exclude pods."""
+    """Taint of a node. ``effect`` is NoSchedule, NoExecute or PreferNoSchedule, which does not exclude pods."""
 
     key: str
     value: str = ""
@@ -111,7 +111,7 @@ def read_tolerations(spec: Any, where: str) -> tuple[Toleration, ...]:
 
 
 def read_required_affinity(spec: Any, where: str) -> tuple[NodeSelectorTerm, ...] | None:
-    """Read a pod's required node affinity: terms of which one must match; None if the pod has none.
+    """Read a pod's required node affinity: terms, at least one of which must match; None without such an affinity.
 
     Raises:
         ValueError: a requirement is invalid.
@@ -121,7 +121,7 @@ def read_required_affinity(spec: Any, where: str) -> tuple[NodeSelectorTerm, ...
 
 
 def read_required_terms(node_affinity: Any, where: str) -> tuple[NodeSelectorTerm, ...] | None:
-    """Read the required terms of a v1 NodeAffinity, of which one must match; None if it has none.
+    """Read the required terms of a v1 NodeAffinity, at least one of which must match; None without required terms.
 
     Raises:
         ValueError: a requirement is invalid.
@@ -150,7 +150,7 @@ def read_node_term(term: Any, where: str) -> NodeSelectorTerm:
 
 
 def are_parsable(requirements: Iterable[NodeRequirement]) -> bool:
-    """Return whether kube-scheduler can parse requirements on labels of nodes, whose values the API server checks less.
+    """Return whether kube-scheduler can parse requirements on node labels; the API server admits more values.
 
     Source: ``NewRequirement`` of k8s.io/apimachinery/pkg/labels.
     """
@@ -190,7 +190,8 @@ def _check_values(operator: str, values: Sequence[Any], path: str) -> None:
     limit = _MAX_VALUES[operator]
     if not all(isinstance(value, str) for value in values) or (limit == 0 and values) or (limit != 0 and not values):
         raise ValueError(
-            f"{path}.values: {operator} needs {'no values' if limit == 0 else 'strings'}, got {quoted(values)}"
+            f"{path}.values: {operator} needs {'no values' if limit == 0 else 'one or more strings'}, "
+            f"got {quoted(values)}"
         )
     if limit == 1 and len(values) != 1:
         raise ValueError(f"{path}.values: {operator} needs one value, got {quoted(values)}")

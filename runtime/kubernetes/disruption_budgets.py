@@ -59,9 +59,9 @@ class DisruptionBudget:
 
 
 def violations(pods: Iterable[Pod], budgets: Iterable[DisruptionBudget]) -> list[bool]:
-    """Return for each pod whether deleting it, after those before it, would violate a budget, as kube-scheduler counts.
+    """Return for each pod whether its deletion, after that of the pods before it, would violate a budget.
 
-    Unlike for evictions, a selector without requirements covers no pod, and a pod without labels is never covered.
+    Unlike in evictions, a selector without requirements covers no pod, and no budget covers a pod without labels.
     Source: ``FilterVictimsWithPDBViolation`` of kube-scheduler.
     """
     left = [(budget, [budget.disruptions_allowed]) for budget in budgets]
@@ -69,7 +69,7 @@ def violations(pods: Iterable[Pod], budgets: Iterable[DisruptionBudget]) -> list
 
 
 def _violates(pod: Pod, left: Iterable[tuple[DisruptionBudget, list[int]]]) -> bool:
-    """Charge the deletion of a pod to the budgets, up to the first that has nothing left."""
+    """Charge the deletion of a pod to its budgets; stop and return True at the first budget that is violated."""
     if not pod.labels:
         return False
     for budget, remaining in left:

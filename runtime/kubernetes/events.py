@@ -38,7 +38,7 @@ def create_event(
     *,
     namespace: str,
 ) -> None:
-    """Create an Event with a name of its own and a note that the API server accepts. Every Event is written here.
+    """Create an Event with a unique name, and cut its note to a valid length. All Events are created here.
 
     Args:
         api: Kubernetes API.
@@ -66,7 +66,7 @@ def create_event(
 
 
 class EventWriter:
-    """Best-effort writer of Events: a failed write is only logged, and after a 403 no more are tried.
+    """Best-effort writer of Events: a failed write is only logged, and after a 403 the writer stops writing.
 
     Args:
         api: Kubernetes API.

@@ -1,4 +1,4 @@
-"""Gangs: pods that run all together or not at all. The one reader of all ways to name a gang and to describe it.
+"""Gangs: pods that run all together or not at all. Reads every form in which gangs are named and described.
 
 Three generations are in use. Kubernetes itself has ``PodGroup`` of ``scheduling.k8s.io`` (v1alpha2 in 1.36, v1beta1 in
 1.37), which pods name in ``spec.schedulingGroup``. The coscheduling plugin of kubernetes-sigs/scheduler-plugins has
@@ -36,7 +36,7 @@ POD_GROUP_KINDS: Final[Mapping[str, GangForm]] = {
     "PodGroup": GangForm.IN_TREE,
     "PodGroup.scheduling.x-k8s.io": GangForm.COSCHEDULING,
 }
-"""Generations of PodGroups by kind, with the API group for the second kind of this name."""
+"""API generation by kind of PodGroup; the name of the second kind ends with its API group."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -59,7 +59,7 @@ class GangRef:
 
 
 def gang_of(pod: Pod) -> GangRef | None:
-    """Return the gang of a pod; None without one. The newest generation decides if a pod has several."""
+    """Return the gang of a pod; None without a gang. If the pod names several, the newest API generation counts."""
     if pod.scheduling.pod_group:
         return GangRef(GangForm.IN_TREE, pod.namespace, pod.scheduling.pod_group)
     labels = pod.labels
@@ -80,7 +80,7 @@ class PodGroup:
         ref: identity of the gang.
         min_members: least number of pods that run together; 0 if the pods are placed one by one (policy ``basic``).
         min_resources: resources that the cluster must have free before a pod is placed; empty for no check.
-        timeout_seconds: longest wait of a placed pod for the others, seconds; None for the plugin's default.
+        timeout_seconds: longest time for which a placed pod waits for the gang's others; None for the plugin's default.
         created_at: time of the creation, Unix seconds; None if unknown.
         uid: uid of the object; empty without an object.
     """
@@ -117,7 +117,7 @@ class PodGroup:
         timeout = get(spec, "scheduleTimeoutSeconds")
         return cls(
             GangRef(GangForm.COSCHEDULING, namespace, name),
-            # The schema of the custom resource allows smaller numbers, with which a gang waits for nobody, and larger.
+            # The custom resource's schema also allows 0 and less, with which no pod waits, and numbers above 32 bits.
             max(1, get_whole(spec, "minMember", where, bits=64)),
             ResourceList.from_k8s(get(spec, "minResources"), f"{where}.minResources", may_be_negative=True),
             None if timeout is None else max(0, get_whole(spec, "scheduleTimeoutSeconds", where, bits=64)),
@@ -127,7 +127,7 @@ class PodGroup:
 
 
 def group_ref(kind: str, document: Mapping[str, Any]) -> GangRef:
-    """Return the gang that a PodGroup describes, from its name alone; ``kind`` is of :data:`POD_GROUP_KINDS`."""
+    """Return the gang that a PodGroup describes, without reading its spec; ``kind`` is in :data:`POD_GROUP_KINDS`."""
     return GangRef(POD_GROUP_KINDS[kind], *_names(document))
 
 
@@ -137,7 +137,7 @@ def _names(document: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def labelled_group(pod: Pod) -> PodGroup | None:
-    """Return the description of a gang that only labels describe, from one of its pods; None for other pods.
+    """Return the description of a gang from the labels of one of its pods; None if the pod's gang is an object.
 
     Raises:
         ValueError: the label with the least number of pods has no valid value.

@@ -16,15 +16,15 @@ from runtime.errors import quoted
 Arguments = ParamSpec("Arguments")
 Read = TypeVar("Read")
 _INTEGER = re.compile(r"[+-]?[0-9]{1,100}", re.ASCII)
-_SIMILARITY = 0.85  # of a misspelled field: one letter of seven; no two fields of Kubernetes in one object are as alike
+_SIMILARITY = 0.85  # of a misspelled name: one wrong letter in seven; the names of one object's fields differ more
 _RARE_YEAR = re.compile(r"(-[0-9]{3,4}|0000|[0-9]{5,6})-[0-9]{2}-[0-9]{2}T[0-9:.]+Z", re.ASCII)
 
 
 def decoder(kind: str) -> Callable[[Callable[Arguments, Read]], Callable[Arguments, Read]]:
-    """Return a decorator for functions that read a Kubernetes object: every error becomes a ValueError with its name.
+    """Return a decorator for functions that read an object: all errors become ValueErrors that name the object.
 
-    Fields of other types than in Kubernetes raise errors of many types, and no API server sends them. One such object
-    must not end the thread that reads all others.
+    A field of an unexpected type can raise many types of errors. No API server sends such an object, but if one does,
+    the thread that reads all objects must not end.
 
     Args:
         kind: kind of the object in messages.
@@ -39,7 +39,7 @@ def decoder(kind: str) -> Callable[[Callable[Arguments, Read]], Callable[Argumen
                 metadata = next((found for each in args if (found := get(each, "metadata")) is not None), None)
                 names = [get(metadata, key) for key in ("namespace", "name")]
                 name = "/".join(each[:253] for each in names if isinstance(each, str))
-                raise ValueError(f"{kind} {name}: has a field of another form: {error}") from error
+                raise ValueError(f"{kind} {name}: has a field of an unexpected type: {error}") from error
 
         return checked
 
@@ -80,7 +80,7 @@ def get_whole(owner: Any, camel_name: str, where: str, default: int = 0, bits: i
         camel_name: name of the field.
         where: path of the owner, for the message.
         default: number for a missing field.
-        bits: size of the signed integer that Kubernetes keeps the field in; the API server refuses others.
+        bits: size of the field's signed integer in Kubernetes; the API server refuses larger numbers.
 
     Raises:
         ValueError: the field is not a whole number of this size.
@@ -94,7 +94,7 @@ def get_whole(owner: Any, camel_name: str, where: str, default: int = 0, bits: i
 
 
 def int64(text: str) -> int | None:
-    """Return the number that a text says, as Go reads it; None if it is not a whole number of 64 bits."""
+    """Parse a whole number as Go does; return None if the text is not a whole number of 64 bits."""
     number = int(text) if _INTEGER.fullmatch(text) else None
     return number if number is not None and -(2**63) <= number < 2**63 else None
 
@@ -117,7 +117,7 @@ def get_texts(owner: Any, camel_name: str, where: str) -> dict[str, str]:
     """Return a field that maps texts to texts, such as labels; empty if it is missing.
 
     Raises:
-        ValueError: the field is not such a mapping.
+        ValueError: the field is not a mapping, or one of its values is not a text.
     """
     value = get(owner, camel_name)
     if not value:
@@ -148,10 +148,10 @@ def unix_seconds(moment: Any, where: str) -> float | None:
 
 
 def check_spelling(owner: Any, names: frozenset[str], where: str) -> None:
-    """Check that no key of a dict is a misspelled field, which would be missing in silence.
+    """Check that no key of a dict is a misspelled field, whose value would be ignored silently.
 
-    Other unknown keys pass, because newer versions of Kubernetes have more fields. The API server drops misspelled
-    ones.
+    Other unknown keys pass, because newer versions of Kubernetes have more fields. Objects from an API server need no
+    check: it drops misspelled fields.
 
     Args:
         owner: the object with the fields.
@@ -159,7 +159,7 @@ def check_spelling(owner: Any, names: frozenset[str], where: str) -> None:
         where: path of the object, for the message.
 
     Raises:
-        ValueError: a key is misspelled, or the owner is a text, a number or a list, whose fields would be missing.
+        ValueError: a key is misspelled, or the owner is a text, a number or a list, and so has no fields.
     """
     if isinstance(owner, str | int | float | list):
         raise ValueError(f"{where}: must be a mapping, got {quoted(owner)}")  # noqa: TRY004  a user's mistake

@@ -2,8 +2,8 @@
 
 A scheduler sends two or three requests per pod. The library ``requests`` takes 2.3 ms of processor time for each, and
 Python's ``http.client`` 0.46 ms; this connection takes 0.12 ms, because it formats the constant headers once and reads
-only the three headers that frame a response (RFC 9112). It never sends a request twice: after a failure the caller
-cannot know whether the API server has executed it.
+only the three headers that frame a response (RFC 9112). The connection never sends a request twice: after a failure
+the API server may have executed the request.
 """
 
 import contextlib
@@ -28,7 +28,7 @@ _MAX_HEAD_BYTES = 64 << 10
 _MAX_BODY_BYTES = 8 << 20  # etcd limits an object to 1.5 MiB
 _READ_BYTES = 64 << 10
 _CREDENTIALS_SECONDS = 60.0  # as in client-go: tokens in files are rotated long before they expire
-# int() also reads signs, underscores and other prefixes (RFC 9110, 8.6; RFC 9112, 4 and 7.1).
+# int() would also accept signs, underscores and prefixes, unlike RFC 9110, 8.6 and RFC 9112, 4 and 7.1.
 _STATUS = re.compile("[0-9]{3}")
 _LENGTH = re.compile("[0-9]{1,15}")
 _CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,15})(?:[ \t]*;.*)?", re.DOTALL)
@@ -58,8 +58,8 @@ class KeepAliveConnection:
         """Send a request once, and return the JSON of the response; None for an empty body.
 
         Raises:
-            requests.HTTPError: the status is 400 or above, so the API server did not execute the request, except for
-                a status of 500 or above, after which this is unknown.
+            requests.HTTPError: the status is 400 or above. Below 500, the API server did not execute the request; from
+                500 on this is unknown.
             UnexpectedResponse: the response is not HTTP or not JSON.
             OSError: there is no response in time.
             InvalidApiServerConfig, UnusableToken: as :meth:`KubernetesApi.send`.
@@ -122,7 +122,7 @@ class KeepAliveConnection:
         if self._is_closed:
             raise ConnectionAbortedError("the connection is closed")
         if self._sock is not None and _is_readable(self._sock):
-            self._disconnect()  # the server has closed it, or sent what nobody asked for
+            self._disconnect()  # closed by the server, or it holds data that was not requested
         if self._sock is None:
             address = urlsplit(self._api.address)
             host, secure = str(address.hostname), address.scheme == "https"
@@ -154,7 +154,7 @@ class KeepAliveConnection:
             code, _, reason = rest.partition(" ")
             if not (version.startswith("HTTP/1.") and _STATUS.fullmatch(code)):
                 raise UnexpectedResponse("the response is not HTTP")
-            if int(code) >= http.HTTPStatus.OK:  # before it, a server may send 103 and the like
+            if int(code) >= http.HTTPStatus.OK:  # interim responses, such as 103, precede the final one
                 break
         pairs = [(name.lower(), value.strip()) for name, _, value in (field.partition(":") for field in fields)]
         if len({pair for pair in pairs if pair[0] in _FRAMING}) > 1:
@@ -167,7 +167,7 @@ class KeepAliveConnection:
         elif _LENGTH.fullmatch(by_name.get("content-length", "")):
             content = self._exactly(sock, int(by_name["content-length"]), deadline)
         else:
-            raise UnexpectedResponse("the response has no length")
+            raise UnexpectedResponse("the response has neither a Content-Length nor chunks")
         if by_name.get("connection", "").lower() == "close" or version == "HTTP/1.0":
             self._disconnect()
         return int(code), reason, content

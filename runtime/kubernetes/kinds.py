@@ -18,7 +18,7 @@ TEMPLATES: Final[Mapping[str, tuple[str, ...]]] = {
 """Path of the pod template in each kind of object that has one."""
 
 _CLIENT_PREFIX = "V1"
-# The first field that an object without a kind has tells the kind; nearly all such objects are pods.
+# Fields that reveal the kind of an object without ``kind``; the first match counts. Nearly all such objects are pods.
 _FIELDS = (
     ("Pod", ("spec", "containers")),
     ("Node", ("status", "allocatable")),
@@ -66,8 +66,8 @@ def items_of(listed: Any, expected: str) -> Iterable[Any]:
         expected: kind of the objects.
 
     Raises:
-        ValueError: the list, or an object in it, has another kind, or is not a list; the error of an object is raised
-            when the object is reached.
+        ValueError: the argument is not a list or an object, or has another kind. An object's kind is checked when the
+            iteration reaches the object.
     """
     if _is_list(listed):
         kind = kind_of(listed)
@@ -82,7 +82,7 @@ def items_of(listed: Any, expected: str) -> Iterable[Any]:
 
 
 def _is_list(listed: Any) -> bool:
-    """Return whether an object is a list. Its ``items`` may be null: Go writes an empty list so."""
+    """Return whether an object is a list. Its ``items`` may be null, because Go writes an empty list as null."""
     if isinstance(listed, Mapping):
         return "items" in listed or str(get(listed, "kind")).endswith("List")
     return get(listed, "items") is not None or (hasattr(listed, "items") and type(listed).__name__.endswith("List"))

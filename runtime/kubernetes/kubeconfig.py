@@ -9,8 +9,8 @@ from runtime.extras import install_command
 from runtime.http.credentials import InvalidApiServerConfig, UnusableToken, prepare_token, read_token
 from runtime.parsing import parse_yaml, read_bounded
 
-# The package writes certificates and keys to temporary files, and remembers them without a lock: of two that are loaded
-# at once one would stay behind, and one could be read before it is written.
+# The package writes certificates and keys to temporary files, and records these without a lock: of two concurrent
+# loads, one could leave its file behind, or read a file before it is written.
 _LOADING = threading.Lock()
 
 
@@ -60,7 +60,7 @@ class KubeConfig:
             return self._configuration
 
     def token(self) -> str:
-        """Return the value of the Authorization header. If it has expired, the package runs the exec plugin again.
+        """Return the Authorization header's value. If its token has expired, the package runs the exec plugin again.
 
         A ``tokenFile`` is read on every call and takes precedence over ``token``, as in kubectl. The package reads it
         once, and keeps the newline at its end.
@@ -86,7 +86,7 @@ class KubeConfig:
             return f"{scheme} {prepare_token(value, f'the token of {self._file} ({self._option})')}".strip()
 
     def forget(self) -> None:
-        """Read the file again next time, since certificates of exec plugins and token files change without notice."""
+        """Make the next call read the file again: exec plugins and token files change credentials without notice."""
         with self._lock:
             self._configuration = None
 
@@ -100,7 +100,7 @@ def _user_of(content: Any, context: str | None) -> dict[str, Any]:
 
 
 def cluster_server(file: Path) -> str:
-    """Return the server's URL of the current context; empty if the file cannot be read."""
+    """Return the API server's URL in a kubeconfig's current context; empty if the file cannot be read."""
     try:
         content = _content(file)
         contexts = {each["name"]: each["context"] for each in content["contexts"]}
@@ -130,8 +130,8 @@ def _problem(file: Path, context: str, file_option: str, context_option: str) ->
     except (ValueError, KeyError, TypeError, AttributeError):
         return f"{file_option}: {file} is not a kubeconfig"  # without the error, which quotes the file
     if (context or current) not in contexts:
-        known = f"it has: {', '.join(map(str, contexts))}"
+        known = f"one of: {', '.join(map(str, contexts))}"
         if context:
-            return f"{context_option} = {context!r}: {known}"
-        return f"{file_option}: {file} has no current context; set {context_option}, {known}"
+            return f"{context_option} = {context!r}: {file} has no such context; set {known}"
+        return f"{file_option}: {file} has no current context; set {context_option} to {known}"
     return ""

@@ -39,7 +39,7 @@ class LeaseTerm:
 
     Attributes:
         number: number of the period, counted by this process.
-        ends: end of the period by each clock; a renewal moves it.
+        ends: end of the period on each clock; a renewal moves the end.
     """
 
     number: int
@@ -88,8 +88,8 @@ class Lease:
     def term(self) -> int | None:
         """Number of the current term, None while this process does not hold the Lease.
 
-        A term ends two thirds of the Lease's duration after its last renewal, as other processes wait for the whole
-        duration. If the Lease has expired between two reads, for example while the process was stopped, they differ.
+        A term ends two thirds of the Lease's duration after the last renewal; other processes wait for the whole
+        duration. A later term has another number, even if the process was suspended while the Lease expired.
         """
         term = self._term
         return term.number if term is not None and all(map(operator.lt, self._now(), term.ends)) else None
@@ -106,7 +106,7 @@ class Lease:
 
     @property
     def problem(self) -> str:
-        """Reason why no process can be known to hold the Lease, with its remedy; empty if one is, such as this one."""
+        """Reason why the last request for the Lease failed, with its remedy; empty if this process holds the Lease."""
         return "" if self.is_held else self._failure
 
     def renew(self) -> bool:
@@ -152,7 +152,7 @@ class Lease:
             _log.info("the Lease cannot be released; it will expire", extra={"error": describe(error).reason})
 
     def _record(self, failure: Failure) -> None:
-        """Keep the reason of a failed request, and log it once: a missing namespace or right may last."""
+        """Record why a request failed; log it once per outage, because a missing namespace or right may persist."""
         remedies = {
             requests.codes.not_found: f"create the namespace {self._namespace}",
             requests.codes.forbidden: f"grant the right to get, create and update leases in {self._namespace}",
@@ -193,7 +193,7 @@ class Lease:
         return self._won(object_requests.create, self._leases, body)
 
     def _put(self, lease: dict[str, Any], spec: dict[str, Any]) -> bool:
-        # The Lease has the version that was read before, so that only one of two processes succeeds.
+        # The body has the resource version that was read, so that only one of two concurrent writes succeeds.
         return self._won(object_requests.replace, self._path, {**lease, "spec": spec})
 
     def _won(self, write: Callable[..., Any], path: str, body: dict[str, Any]) -> bool:
@@ -218,7 +218,7 @@ class Lease:
                 spec = lease.get("spec") or {}
                 if isinstance(spec, dict) and isinstance(spec.get("holderIdentity"), str | None):
                     return lease, spec
-        raise UnexpectedResponse("the response is not a Lease")
+        raise UnexpectedResponse("the API server's response is not a Lease")
 
     def _now(self) -> tuple[float, ...]:
         return tuple(clock() for clock in self._clocks)

@@ -29,7 +29,7 @@ def parse_objects(text: str, kind: str, where: str) -> list[dict[str, Any]]:
 
 
 def read_pods(path: Path) -> list[dict[str, Any]]:
-    """Return the pods of a file, and Deployments and other workloads, which stand for a pod of their template.
+    """Return the pods and workloads (such as Deployments) of a file; a workload stands for one pod of its template.
 
     Raises:
         ManifestError: the file cannot be read, is neither YAML nor JSON, or holds other objects.
@@ -96,7 +96,7 @@ def _documents(content: bytes | str) -> list[Any]:
 
 
 def _with_pod(item: dict[str, Any], path: Path | str) -> dict[str, Any]:
-    """Return an object that is a pod or has a pod template; only the object itself names the workload."""
+    """Check that an object is a pod or has a pod template; return the object itself, which names the workload."""
     try:
         pod_of(item)
     except ValueError as error:

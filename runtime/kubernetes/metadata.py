@@ -1,6 +1,6 @@
 """Lists and watches of objects' metadata without their specifications, as a ListWatch for a reflector.
 
-The API server sends ``PartialObjectMetadata``: a tenth of a ReplicaSet or a Job, and no images or environments.
+The API server sends ``PartialObjectMetadata``: a tenth of the size of a ReplicaSet or Job, without its pod template.
 """
 
 from collections.abc import Iterator

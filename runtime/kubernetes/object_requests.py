@@ -1,7 +1,7 @@
-"""Requests for single objects: every write to the API server is sent here, and every read before one.
+"""Requests for single objects. Every write to the API server goes through here, and every read that precedes a write.
 
-Lists and watches are those of :class:`~runtime.kubernetes.api.KubernetesApi`. All functions raise what
-``REQUEST_FAILURES`` names.
+:class:`~runtime.kubernetes.api.KubernetesApi` lists and watches. All functions raise the exceptions in
+``REQUEST_FAILURES``.
 """
 
 from collections.abc import Mapping
@@ -61,7 +61,7 @@ def evict(api: Sender, namespace: str, name: str, uid: str, deadline: Deadline) 
 def binding(pod: Pod, node_name: str) -> dict[str, Any]:
     """Return the Binding of a pod; the API server refuses it if the pod's name belongs to a pod with another UID.
 
-    A pod from a manifest has no UID of the API server, so that any pod of its name is bound.
+    A pod from a manifest has no UID of the API server: its Binding binds any pod of that name.
     """
     metadata = {"name": pod.name, "namespace": pod.namespace}
     if not pod.uid.startswith(f"{pod.namespace}/"):

@@ -53,14 +53,14 @@ _ANNOTATED = (NETWORK, DISK)
 _LIMIT_PREFIX = "trimaran.io/limit-"
 
 MAX_AMOUNT: Final = 2**53
-"""Largest amount that scores count, of a pod and of a node: 8 PiB, or nine trillion cores."""
+"""Largest amount that scores count for a pod or a node: 8 PiB of memory, or nine trillion cores."""
 
 _NANO = 10**9
 _WHOLE_POD = frozenset({CPU, MEMORY})
 _NATIVE = frozenset({CPU, MEMORY, EPHEMERAL_STORAGE})
 _HUGE_PAGES = "hugepages-"
-# Fields that are read. A misspelled one in a file raises, because requests that nobody counts would overfill a node.
-# The API server drops it, and an object of a newer one may have a field whose name is nearly one of these.
+# Fields that are read. A misspelled field in a file is an error: its request would not be counted, and overfill a node.
+# Objects from an API server are not checked: a newer version may have a field with a similar name.
 _AFFINITY = frozenset({"nodeAffinity", "podAffinity", "podAntiAffinity"})
 _OBJECT = frozenset({"apiVersion", "kind", "metadata", "spec", "status"})
 _POD_SPEC = frozenset({
@@ -149,7 +149,7 @@ class ResourceList(Mapping[str, int]):
         return self._amounts.get(name, 0) * _nano_per_unit(name) if exact is None else exact
 
     def whole(self, name: str) -> int:
-        """Return the amount rounded down, for what is free; 0 if the resource is missing."""
+        """Return the amount rounded down, as for free resources; 0 if the resource is missing."""
         return self.nano(name) // _nano_per_unit(name)
 
     def amount(self, name: str) -> int:
@@ -158,7 +158,7 @@ class ResourceList(Mapping[str, int]):
 
     @property
     def exact_key(self) -> Hashable:
-        """Hashable value that equals that of a list with the same exact amounts in the same order."""
+        """Hashable value that two lists share if they have the same exact amounts in the same order."""
         return tuple(self._amounts.items()), tuple(self._nano.items())
 
     def __getitem__(self, name: str) -> int:
@@ -186,7 +186,7 @@ class ResourceList(Mapping[str, int]):
 
 
 NOTHING_CLAIMED: Final = ResourceList()
-"""Amounts of most pods in resource claims, overhead, annotations and as a whole: one shared object."""
+"""Empty list that most pods share for resource claims, overhead, annotations and pod-level resources."""
 NO_ANNOTATIONS: Final[Mapping[str, str]] = {}
 """Annotations of most pods."""
 SECCOMP_ANNOTATIONS: Final = "seccomp.security.alpha.kubernetes.io"
@@ -214,7 +214,7 @@ class Container:
 
 
 Kin = Workload | Owner
-"""What pods that are expected to behave alike have in common."""
+"""Identity that is common to pods with similar expected use."""
 
 
 @dataclass(slots=True, eq=False)
@@ -255,8 +255,8 @@ class Pod:
     Attributes:
         name: name of the pod.
         namespace: namespace of the pod.
-        uid: identity of the pod. Without one from the API server it is ``namespace/name``, or a new one for each object
-            if the pod has no name, for example with a generateName.
+        uid: identity of the pod. Without a UID from the API server it is ``namespace/name``, or random if the pod has
+            no name, for example with a generateName.
         containers: containers in order.
         init_containers: init containers in order, including sidecars.
         image_volumes: names of the images that are volumes of the pod, as written in the pod.
@@ -268,7 +268,7 @@ class Pod:
         finished: True if the phase is Succeeded or Failed, so that the pod uses nothing.
         created_at: time of the creation, Unix seconds; None if unknown.
         scheduled_at: time of the binding, Unix seconds; None if unknown.
-        started_at: time at which the kubelet took the pod, ``status.startTime``, Unix seconds; None if it has not.
+        started_at: time at which the kubelet accepted the pod, ``status.startTime``, Unix seconds; None before it.
         preempted: True if a scheduler marked the pod as a victim of preemption, by the condition DisruptionTarget.
         requests: pod-level requests (``spec.resources``), after resizing. kube-scheduler counts them
             instead of the containers' requests; the Trimaran plugins ignore them.
@@ -282,9 +282,9 @@ class Pod:
         priority: pods with a higher priority are scheduled first.
         priority_class: name of the PriorityClass; empty if there is none.
         qos: quality of service as the API server reports it; empty if unknown, see :mod:`runtime.kubernetes.qos`.
-        seccomp_profiles: ``namespace/name`` of the SeccompProfiles that the pod and its containers use; none unless the
-            reader was asked to keep :data:`SECCOMP_ANNOTATIONS`.
-        annotations: those annotations that the reader was asked to keep.
+        seccomp_profiles: ``namespace/name`` of the SeccompProfiles that the pod and its containers use; empty unless
+            ``kept_annotations`` of :meth:`from_k8s` has :data:`SECCOMP_ANNOTATIONS`.
+        annotations: the annotations that ``kept_annotations`` of :meth:`from_k8s` names.
         tolerations: tolerations of the pod.
         node_selector: labels that the pod's node must have.
         required_affinity: terms of the required node affinity, of which one must match; None if the pod has none.
@@ -437,7 +437,7 @@ class Node:
         unschedulable: True if the node is cordoned.
         declared_features: features that the node declares in ``status.declaredFeatures``.
         use_limits: values of the annotations ``trimaran.io/limit-<resource>-percent`` by resource, not parsed.
-        annotations: those annotations that the reader was asked to keep; most change often and matter to nobody here.
+        annotations: the annotations that ``kept_annotations`` of :meth:`from_k8s` names; others often change unused.
     """
 
     name: str
@@ -519,7 +519,7 @@ def _check_resource_names(container: Any, path: str) -> None:
     for kind, amounts in zip(("requests", "limits"), _written(container, path), strict=True):
         for name in amounts:
             if "/" not in name and name not in _NATIVE and not name.startswith(_HUGE_PAGES):
-                raise ValueError(f"{path}.{kind}.{name}: is no resource; those of devices are as in example.com/gpu")
+                raise ValueError(f"{path}.{kind}.{name}: is not a resource; devices are named as example.com/gpu")
 
 
 def _containers(spec: Any, kind: str, status: Any, where: str) -> tuple[Container, ...]:
@@ -559,7 +559,7 @@ def _image_volumes(spec: Any, where: str) -> tuple[str, ...]:
 
 
 def _written(owner: Any, path: str) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-    """Return requests and limits of the field ``resources``, not parsed."""
+    """Return the requests and limits of a pod or container as written, not parsed."""
     resources = get(owner, "resources")
     written = get(resources, "requests") or {}, get(resources, "limits") or {}
     for kind, amounts in zip(("requests", "limits"), written, strict=True):
@@ -595,8 +595,8 @@ def _resized(wanted: ResourceList, reported: Any, status: Any, path: str) -> Res
 def _claimed(status: Any, where: str) -> ResourceList | None:
     """Return what the pod's resource claims hold of its node's CPU, memory and so on; None if it cannot be read.
 
-    Kubernetes 1.36 reports ``resources`` of each claim, 1.37 ``mapping`` and ``overhead``. The devices of a claim that
-    hold nothing of these, as most GPUs, are not listed.
+    Kubernetes 1.36 reports ``resources`` of each claim, 1.37 ``mapping`` and ``overhead``. Devices that hold no CPU or
+    memory of the node, such as most GPUs, are not listed.
     Source: ``addDRANodeAllocatableClaimResources`` of k8s.io/component-helpers/resource 0.37, ``PodRequests`` of 0.36.
     """
     key = "nodeAllocatableResourceClaimStatuses"
@@ -657,7 +657,7 @@ def _owner(metadata: Any, title: str) -> Owner | None:
 
 
 def _annotated(metadata: Any) -> ResourceList:
-    """Return the amounts in annotations. Anybody may write there: a text that is not an amount counts as missing."""
+    """Return the amounts in annotations. Anyone may write these, so a text that is not an amount counts as missing."""
     annotations = get(metadata, "annotations") or {}
     if not isinstance(annotations, Mapping):
         raise ValueError(f"metadata.annotations: must be a mapping, got {quoted(annotations)}")  # noqa: TRY004  a user's mistake

@@ -1,7 +1,7 @@
-"""Lists and watches of a kind that the cluster may not have, or that has another version, as a ListWatch.
+"""ListWatch of a kind of object that the API server may not serve, or only in an older version.
 
-A kind that is not served has no objects. It is listed again once a minute, so that a CustomResourceDefinition that
-is installed later takes effect without a restart.
+A kind that is not served counts as an empty list. The kind is listed again once a minute, so that a
+CustomResourceDefinition that is installed later takes effect without a restart.
 """
 
 import logging
@@ -23,7 +23,7 @@ _BOOKMARK_SECONDS = 10.0
 
 
 class OptionalLists:
-    """Part of an API client that reads the first of some lists that is served.
+    """ListWatch that reads the newest version of a kind that the API server serves.
 
     Args:
         api: client of the API server.
@@ -66,7 +66,7 @@ class OptionalLists:
         while waited < self._seconds and not self._aborted.wait(min(_BOOKMARK_SECONDS, self._seconds)):
             waited += _BOOKMARK_SECONDS
             yield WatchEvent("BOOKMARK", {}, _ABSENT)
-        raise KindNotServed(f"{path} was not served; looking for it again")
+        raise KindNotServed(f"the API server did not serve {path}; listing it again")
 
     def abort(self) -> None:
         """Cancel all current requests and watches of the client."""

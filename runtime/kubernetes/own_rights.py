@@ -1,4 +1,4 @@
-"""Check of this account's own rights by reviews, which every account of a cluster may create about itself."""
+"""Check of this process's own rights by SelfSubjectAccessReviews, which every account of a cluster may create."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -29,7 +29,7 @@ class Right(NamedTuple):
         return f"{self.verb} {self._path()}{f' in the namespace {self.namespace}' if self.namespace else ''}"
 
     def needed_rule(self) -> str:
-        """Return the remedy for a missing right."""
+        """Return the remedy if this right is missing: the rule that grants it."""
         place = f"namespaces/{self.namespace}/" if self.namespace else ""
         return needed_rule(f"{CORE}/{place}{self._path()}", self.verb)
 

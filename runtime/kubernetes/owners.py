@@ -11,7 +11,7 @@ _KINDS: Final = ("ReplicaSet", "Job")
 
 
 class OwnerLookup:
-    """Lookup of the controllers of all ReplicaSets and Jobs, which it watches.
+    """Lookup of the controllers of all ReplicaSets and Jobs, kept up to date by watches.
 
     Without the right to list them, or before the lists have arrived, all controllers are unknown.
 
@@ -42,7 +42,7 @@ class OwnerLookup:
 
     @property
     def failures(self) -> Mapping[str, str]:
-        """Reason by kind of the lists that have not arrived."""
+        """Reasons why lists have not arrived, by kind; "" for a list that has not failed yet."""
         return {kind: each.failure for kind, each in self._reflectors.items() if not each.synced.is_set()}
 
     def parent_of(self, namespace: str, owner: Owner) -> Owner | None:

@@ -1,4 +1,4 @@
-"""Paths of the Kubernetes API: each that is read or written is built here. And the media type of patches."""
+"""Paths of the Kubernetes API: this module builds every path that is read or written."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -38,7 +38,7 @@ LISTS: Final[Mapping[str, str]] = {
     "VerticalPodAutoscaler": "/apis/autoscaling.k8s.io/v1/verticalpodautoscalers",
     "VolumeAttachment": f"{_STORAGE}/volumeattachments",
 }
-"""Path of the list of all objects, by kind; of a kind in two API groups the second has its group."""
+"""Path of the list of all objects, by kind; if two API groups have a kind, the second key ends with its group."""
 
 OPTIONAL_LISTS: Final[Mapping[str, tuple[str, ...]]] = {
     "PodGroup": ("/apis/scheduling.k8s.io/v1beta1/podgroups", "/apis/scheduling.k8s.io/v1alpha2/podgroups"),
@@ -60,7 +60,7 @@ PODS: Final = LISTS["Pod"]
 
 
 def list_path(kind: str, namespace: str = "") -> str:
-    """Return the path of the objects of a kind in a namespace, or of all."""
+    """Return the path of the list of a kind's objects in one namespace, or in all if ``namespace`` is empty."""
     path = LISTS[kind]
     return in_namespace(path, namespace) if namespace else path
 

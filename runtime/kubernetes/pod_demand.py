@@ -66,8 +66,8 @@ def _cached(count: Callable[[Pod, str], int]) -> _Amount:
 def requests(pod: Pod, resource: str) -> int:
     """Return the pod's request as the Trimaran plugins count it.
 
-    It is the sum of the containers, each rounded up, or the largest init container if that is more, plus the overhead.
-    If the result is zero, an annotation counts.
+    The sum of the containers, each rounded up, or the largest init container if that is more, plus the overhead. If the
+    result is zero, the amount in the pod's annotation counts.
     """
     total = sum([container.requests.amount(resource) for container in pod.containers])
     for container in pod.init_containers:
@@ -97,8 +97,8 @@ def limits(pod: Pod, resource: str) -> int:
 def peaks_cpu(pod: Pod) -> int:
     """Return the CPU request in millicores as Peaks counts it.
 
-    It is the exact sum of the containers, or the largest init container if that is more, plus the overhead unless it is
-    zero, rounded up. Source: ``GetResourceRequestQuantity`` of k8s.io/kubernetes/pkg/api/v1/resource.
+    The exact sum of the containers, or the largest init container if that is more; plus the overhead, unless the sum is
+    zero; rounded up at the end. Source: ``GetResourceRequestQuantity`` of k8s.io/kubernetes/pkg/api/v1/resource.
     """
     total = sum(container.requests.nano(CPU) for container in pod.containers)
     total = max([total, *(container.requests.nano(CPU) for container in pod.init_containers)])
@@ -111,10 +111,10 @@ def in_tree_requests(pod: Pod, resource: str, *, non_zero: bool = False) -> int:
     """Return the pod's request as kube-scheduler counts it.
 
     Exact amounts are summed, and the result is rounded up. Sidecars (restartable init containers) run at the same time
-    as the containers, and an ordinary init container at the same time as the sidecars before it. A request of the pod
-    as a whole replaces the sum. During an in-place resize, the maximum of the desired, actual and allocated requests
-    counts. What resource claims hold of the node is added to the containers. Source: ``PodRequests`` of
-    k8s.io/component-helpers/resource.
+    as the containers, and an ordinary init container at the same time as the sidecars before it. A pod-level request
+    replaces the sum. During an in-place resize, the maximum of the desired, actual and allocated requests counts. The
+    node's resources that the pod's resource claims hold are added to those of the containers. Source: ``PodRequests``
+    of k8s.io/component-helpers/resource.
 
     Args:
         pod: the pod.

@@ -18,7 +18,7 @@ _DECIMAL_EXPONENTS = {None: 0, "n": -9, "u": -6, "m": -3, "k": 3, "M": 6, "G": 9
 _BINARY_FACTORS = {suffix + "i": 1024 ** (power + 1) for power, suffix in enumerate("KMGTPE")}
 _NANO = 10**9
 MAX_INT64: Final = 2**63 - 1
-"""Largest amount: larger quantities saturate, where Kubernetes caps or wraps them."""
+"""Largest amount: larger quantities count as this one, where Kubernetes caps or wraps them."""
 _MAX_LENGTH = 64
 
 
@@ -44,7 +44,7 @@ def milli_value(text: str | float) -> int:
 
 
 def nano_value(text: str | float) -> int:
-    """Return the quantity in billionths. This is exact, because Kubernetes rounds smaller digits away from zero itself.
+    """Return the quantity in billionths: exact, because Kubernetes itself rounds quantities to billionths.
 
     Raises:
         ValueError: the text is not a quantity.

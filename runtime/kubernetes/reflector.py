@@ -31,7 +31,7 @@ _MIN_WATCH_SECONDS = 1.0
 _MIN_BACKOFF_SECONDS = 0.25
 _MAX_BACKOFF_SECONDS = 8.0
 _CLOSE_SECONDS = 3.0
-_UNAVAILABLE = {401, 403, 408, 429}  # retried as 5xx: another resource version would be rejected, too
+_UNAVAILABLE = {401, 403, 408, 429}  # retried from the same version, as 5xx: a new version would be rejected, too
 _log = logging.getLogger(__name__)
 
 
@@ -111,7 +111,7 @@ class Reflector:
         self._observers: list[ReflectorObserver] = []
         self._version = ""  # resource version to watch from; empty if a list is due
         self._backoff = _MIN_BACKOFF_SECONDS
-        self._random = random.SystemRandom()  # has no state that a fork would copy, so that processes spread their load
+        self._random = random.SystemRandom()  # keeps no state: forked processes must not retry in step
         self._last_response_at = time.monotonic()
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
@@ -145,7 +145,7 @@ class Reflector:
     def age_seconds(self) -> float:
         """Seconds since the API server's last sign of life: a list, an event, or the regular end of a watch.
 
-        Before the first one they count from the creation of the reflector.
+        Before the first sign of life, the seconds since the creation of the reflector.
         """
         return time.monotonic() - self._last_response_at
 
@@ -220,7 +220,7 @@ class Reflector:
             self._last_response_at, self.failure = time.monotonic(), ""
             duration = self._last_response_at - started_at
             if event is None:
-                if duration < _MIN_WATCH_SECONDS:  # without a backoff, watches of one event each would be a flood
+                if duration < _MIN_WATCH_SECONDS:  # without a backoff, watches that end at once would flood the server
                     raise _BrokenWatch(version, requests.ConnectionError(f"the watch ended after {duration:.3f} s"))
                 self._backoff = _MIN_BACKOFF_SECONDS
                 break
@@ -244,7 +244,7 @@ class Reflector:
         if failure.status == requests.codes.forbidden:
             # The API server's message has the verb, the resource and the account.
             reason += f"; {needed_rule(self._path, 'list', 'watch')}"
-        if isinstance(error, KindNotServed):  # it was said once
+        if isinstance(error, KindNotServed):  # OptionalLists has logged it
             return
         self.failure = reason
         if isinstance(error, ResourceExpired):
@@ -257,7 +257,7 @@ class Reflector:
 
 
 def version_number(version: object) -> int:
-    """Return a resource version as a number, by which the versions of a kind of object are ordered; 0 if it is none.
+    """Return a resource version as a number, by which versions of one kind of object are ordered; 0 if not a number.
 
     Kubernetes guarantees this order, and decimal digits, since 1.35 (KEP-5504); etcd has always given it.
     """
@@ -266,7 +266,7 @@ def version_number(version: object) -> int:
 
 
 def _refuses_version(error: Exception) -> bool:
-    """Return whether a list is needed, since the server would reject a watch from this version again.
+    """Return whether the objects must be listed, because the server would reject a watch from this version again.
 
     Broken connections, unavailable servers and rejected tokens do not depend on the version.
     """

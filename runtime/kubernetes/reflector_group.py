@@ -8,13 +8,13 @@ from runtime.kubernetes.reflector import Reflector
 
 
 class ReflectorGroup:
-    """Reflectors with one state: synced once all are, and as old as the oldest.
+    """Reflectors with a common status: synced once all of them are, with the age of the oldest one.
 
     Args:
         reflectors: the reflectors, in the order in which they are started.
 
     Attributes:
-        reflectors: the same.
+        reflectors: the reflectors, in the same order.
     """
 
     def __init__(self, reflectors: Sequence[Reflector]) -> None:

@@ -84,7 +84,7 @@ class SpreadConstraint:
 
 @dataclass(frozen=True, slots=True)
 class SchedulingRules:
-    """Rules of a pod that few pods have.
+    """Scheduling rules of a pod; most pods have none.
 
     Attributes:
         required_affinity_terms: terms of required affinity to other pods.
@@ -97,7 +97,7 @@ class SchedulingRules:
         gates: names of the scheduling gates.
         preempts: false if the pod must not preempt others (``preemptionPolicy: Never``).
         claims: names of the PersistentVolumeClaims of the volumes.
-        ephemeral_volumes: names of the volumes with a claim of their own, which is named ``POD-VOLUME``.
+        ephemeral_volumes: names of the generic ephemeral volumes, whose claims are named ``POD-VOLUME``.
         disks: kind and identity of volumes that exclude each other: ``("gcePersistentDisk", name, read only)``,
             ``("awsElasticBlockStore", volume id)``, ``("iscsi", iqn, read only)`` and
             ``("rbd", monitors, pool, image, read only)``.
@@ -123,7 +123,7 @@ class SchedulingRules:
     node_features: tuple[str, ...] = ()
 
 
-# Keys of a pod's JSON without which it has no rules, apart from its containers, its volumes and ``preemptionPolicy``.
+# A pod's JSON without these keys has rules only in its containers, its volumes and ``preemptionPolicy``, if any.
 _RULE_KEYS = frozenset({
     "affinity", "hostNetwork", "initContainers", "resourceClaims", "schedulingGates", "schedulingGroup",
     "topologySpreadConstraints", "topology_spread_constraints",
@@ -192,9 +192,9 @@ def read_preferred_node_terms(affinity: Any, where: str) -> tuple[tuple[int, Nod
 
 
 def _has_no_rules(spec: Any) -> bool:
-    """Return true for most pods without rules, in a fifth of the time of reading them; only for the API server's JSON.
+    """Return True for most pods without rules, in a fifth of the time of reading the rules; False if it is uncertain.
 
-    Of a dict with other keys, such as those with underscores, nothing is known, so the answer is false.
+    It is certain only in the API server's JSON, not in other forms, such as dicts with underscores in their keys.
     """
     if type(spec) is not dict or not _RULE_KEYS.isdisjoint(spec) or spec.get("preemptionPolicy") == "Never":
         return False
@@ -246,7 +246,7 @@ def _affinity(affinity: Any, namespace: str, labels: Mapping[str, str], where: s
 def _term(term: Any, namespace: str, labels: Mapping[str, str], where: str) -> PodAffinityTerm:
     selector = read_label_selector(term, "labelSelector", where)
     if selector is not None:
-        # The API server merges label keys when it creates the pod; only manifests still have them apart.
+        # The API server merges label keys when it creates the pod; only manifests still have them as separate fields.
         merged = {requirement.key for requirement in selector.requirements}
         selector = _with_label_keys(selector, get(term, "matchLabelKeys"), "In", labels, merged)
         selector = _with_label_keys(selector, get(term, "mismatchLabelKeys"), "NotIn", labels, merged)
@@ -354,7 +354,7 @@ def _containers(spec: Any, where: str) -> Iterator[tuple[str, Any]]:
 
 
 def _node_features(container: Any) -> Iterator[str]:
-    """Yield the features for a container. Source: k8s.io/component-helpers/nodedeclaredfeatures/features."""
+    """Yield the features that a container needs. Source: k8s.io/component-helpers/nodedeclaredfeatures/features."""
     if any(get(mount, "bindMountOptions") for mount in get(container, "volumeMounts") or ()):
         yield "VolumeBindMountOptions"
     if any(get(rule, "action") == "RestartAllContainers" for rule in get(container, "restartPolicyRules") or ()):
@@ -363,7 +363,7 @@ def _node_features(container: Any) -> Iterator[str]:
 
 def _host_ports(container: Any, where: str, *, host_network: bool) -> Iterator[tuple[str, str, int]]:
     for port in get(container, "ports") or ():
-        # The API server gives containers on the host's network the same port there.
+        # On the host's network, the API server sets the host port to the container's port.
         name = "containerPort" if host_network and not get(port, "hostPort") else "hostPort"
         number = get_whole(port, name, f"{where}: ports")
         if number:

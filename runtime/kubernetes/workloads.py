@@ -1,9 +1,9 @@
 """Names of workloads: the one function that says to which workload a pod belongs.
 
 A workload is the set of pods that run the same program, over all its revisions and runs: a Deployment with the pods of
-all its ReplicaSets, a CronJob with all its Jobs, all runs of a Spark application. The pod's metadata suffices, with one
-hop to the owner of its ReplicaSet or Job where that is known. Without the hop the names of the Kubernetes controllers
-and the hash labels of the pods give the same answer, except for controllers that choose other names.
+all its ReplicaSets, a CronJob with all its Jobs, all runs of a Spark application. The name follows from the pod's
+metadata, and from the controller of its ReplicaSet or Job if that is known. If it is unknown, the names and hash labels
+that Kubernetes' controllers generate lead to the same workload; only other controllers may use other names.
 """
 
 import re
@@ -15,16 +15,16 @@ LABEL: Final = "Label"
 """Kind of workloads that are named by a label of their pods."""
 SPARK_APPLICATION: Final = "SparkApplication"
 PARENT_KINDS: Final = frozenset({"ReplicaSet", "Job"})
-"""Kinds of owners that another controller often owns: these need the hop."""
+"""Kinds of owners that often have a controller themselves, which must be looked up."""
 
 LASTING_KINDS: Final = frozenset({"Deployment", "Rollout", "StatefulSet", "DaemonSet", "CronJob", "ReplicaSet",
                                   "ReplicationController", "DeploymentConfig", "Node"})  # fmt: skip
-"""Kinds of controllers that replace their pods under the same name. Users choose these names, so that two names are two
-workloads, whatever they end with.
+"""Kinds of controllers that replace their pods under the same name. Users choose these names, so different names are
+different workloads, even if only a number or hash at the end differs.
 """
 ENDING_KINDS: Final = frozenset({"Job", "CronJob", SPARK_APPLICATION, "Workflow", "TaskRun"})
-"""Kinds of workloads whose pods run to their end."""
-_NUMBERED = frozenset({"Pod", "Job", SPARK_APPLICATION})  # of these, a number at the end counts runs or replicas
+"""Kinds of workloads whose pods run to completion."""
+_NUMBERED = frozenset({"Pod", "Job", SPARK_APPLICATION})  # their names may end with the number of a run or replica
 _TEMPLATE_HASHES = (("rollouts-pod-template-hash", "Rollout"), ("pod-template-hash", "Deployment"))
 _REVISIONS = ("rollouts-pod-template-hash", "pod-template-hash", "controller-revision-hash")
 _SPARK_ROLE = "spark-role"
@@ -34,9 +34,9 @@ _TEKTON_NAMES = (("tekton.dev/pipeline", "tekton.dev/pipelineTask"), ("tekton.de
 NAMING_LABELS: Final = (
     *_REVISIONS, _SPARK_ROLE, *_SPARK_NAMES, *dict.fromkeys(label for group in _TEKTON_NAMES for label in group)
 )  # fmt: skip
-"""All labels that :func:`workload_of` and :func:`revision_of` read, except those of a setting."""
+"""All labels that :func:`workload_of` and :func:`revision_of` read, except the labels from a setting."""
 
-# CronJobs name their Jobs by the scheduled minute since 1970, earlier by the second; a date has another range.
+# CronJobs name their Jobs by the scheduled time in minutes (in old versions seconds) since 1970. Dates do not match.
 _CRON_RUN = re.compile(r"-(?:2[5-9]|3[0-9])[0-9]{6}$|-1[0-9]{9}$")
 _SPARK_ROLE_SUFFIX = re.compile(r"-(?:exec-[0-9]+|driver)$")
 # Suffixes that controllers and scripts generate. The last is Kubernetes' own: five letters without vowels.
@@ -81,7 +81,7 @@ class Workload(NamedTuple):
 
 
 class ContainerRole(IntEnum):
-    """Part of a pod that a container is; a sidecar is an init container that keeps running."""
+    """Role of a container in its pod; a sidecar is an init container that keeps running."""
 
     UNKNOWN = 0
     CONTAINER = 1
@@ -94,7 +94,7 @@ ParentLookup = Callable[[str, Owner], Owner | None]
 
 
 def no_parent(_namespace: str, _owner: Owner) -> Owner | None:
-    """Return None: the lookup of a process that does not know ReplicaSets and Jobs."""
+    """Return None: the lookup for processes that do not watch ReplicaSets and Jobs."""
     return None
 
 
@@ -159,7 +159,7 @@ def _tekton_task(labels: Mapping[str, str]) -> str:
 
 
 def _by_name(namespace: str, pod_name: str, labels: Mapping[str, str], owner: Owner) -> Workload:
-    """Return the workload by the name of the pod's controller, whose own controller is not known."""
+    """Return a pod's workload from the names of its controller and the pod; the controller's controller is unknown."""
     kind, name = owner.kind, owner.name
     if kind == "ReplicaSet":
         for label, parent_kind in _TEMPLATE_HASHES:
@@ -186,7 +186,7 @@ def _without_generated(name: str, *, numbers: bool) -> str:
 
     Args:
         name: the name.
-        numbers: whether a number at the end is one, too.
+        numbers: whether a number at the end counts as generated.
     """
     while True:
         match = _GENERATED.search(name) or (_NUMBER.search(name) if numbers else None)
@@ -196,5 +196,5 @@ def _without_generated(name: str, *, numbers: bool) -> str:
 
 
 def _is_generated(part: str) -> bool:
-    """Return whether a part of a name has nothing but what controllers generate."""
+    """Return whether a part of a name consists only of a generated suffix or a number."""
     return _GENERATED.fullmatch(f"-{part}") is not None or part.isdigit()

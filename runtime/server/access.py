@@ -56,10 +56,10 @@ class AccessCheck:
             certificates: True if clients need a certificate, which the TLS handshake has verified.
             open_routes: rules that are open to everyone, in addition to the probes. A rule that ends in ``/`` includes
                 all paths below it.
-            tokenless_routes: rules that need no token of ours, because they check another one; they need a certificate
-                if clients need certificates.
-            ports: for each port with few routes, the prefix of these routes. Such a port serves them and the probes to
-                everyone, and nothing else.
+            tokenless_routes: rules without this token check, because their handlers check tokens of another kind.
+                Client certificates are still required, if they are configured.
+            ports: ports with restricted routes, and the prefix of these routes. Such a port serves only these routes
+                and the probes, to everyone.
             section: section of the settings that errors name.
             clock: Unix time, which decides about expired tokens and certificates.
 
@@ -104,7 +104,7 @@ class AccessCheck:
         refused = self._refused(environ)
         if refused is Verdict.ADMITTED:
             return refused
-        has_certificate = refused in {Verdict.NO_TOKEN, Verdict.INVALID_TOKEN}  # which is checked first, if needed
+        has_certificate = refused in {Verdict.NO_TOKEN, Verdict.INVALID_TOKEN}  # certificates are checked first
         is_open = self._is_open(route) or (has_certificate and route in self._tokenless_routes)
         return Verdict.OPEN if is_open else refused
 

@@ -25,7 +25,7 @@ from runtime.server.requests import RejectedRequest, RequestHead, RequestReader,
 HEAD_SECONDS = 5.0  # from the start of a connection, or the first byte of a later request, to the end of its head
 BODY_SECONDS = 15.0  # from the end of the head to the end of the body
 IDLE_SECONDS = 30.0  # between two requests
-SEND_SECONDS = 60.0  # to receive a response
+SEND_SECONDS = 60.0  # for the client to receive a response
 LINGER_SECONDS = 2.0  # for the client to close the connection, so that it receives the end of the response
 _RECV_BYTES = 16384  # per call: the maximum of a TLS record, so that the TLS layer keeps no data unseen by the poller
 _JOINED_BYTES = 65536  # size of a response up to which one copy costs less than several calls of send
@@ -63,7 +63,7 @@ class Connection:
         state: current state.
         since: start of the wait for the client, or the last time the client received data; monotonic seconds.
         deadline: end of the wait for the client, monotonic seconds; has no meaning in PROCESSING.
-        has_taken: whether the client has taken some of the response that is sent, beyond what the socket buffers.
+        has_taken: whether the client has received more of the current response than fits into the socket's buffer.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class Connection:
             server: local address of the connection.
             max_body_bytes: size limit of a request's body.
             handle: called with the connection, head and body of each request. Returns the response, or None if
-                ``respond`` will be called with it later.
+                ``respond`` will be called with the response later.
             reject: returns the response to an invalid request.
             now: monotonic seconds.
         """
@@ -118,7 +118,7 @@ class Connection:
 
     @property
     def unsent(self) -> tuple[bytes, ...]:
-        """Return the buffers with unsent bytes of the response; several connections may share one."""
+        """Return the buffers with unsent bytes of the response; several connections may share a buffer."""
         return tuple(cast("bytes", piece.obj) for piece in self._unsent)
 
     @property
@@ -143,7 +143,7 @@ class Connection:
     def send_early(self, response: EncodedResponse) -> EncodedResponse:
         """Send a small response from another thread, and return the unsent rest for ``respond``.
 
-        The client gets the response before the main loop wakes up, which takes as long as sending on an idle machine.
+        The client then need not wait until the main loop wakes up, which would double the time on an idle machine.
         """
         if sum(map(len, response.pieces)) > _JOINED_BYTES:
             return response
@@ -156,13 +156,13 @@ class Connection:
         return EncodedResponse((joined[sent:],), response.keep_alive)
 
     def has_left(self) -> bool:
-        """Return whether the client has closed the connection while its request waits. Always false but on Linux."""
+        """Return whether the client has closed the connection while its request waits. Always False except on Linux."""
         with self._socket_lock:
             if self.state is not ConnectionState.PROCESSING:
                 return True
             if sys.platform != "linux":
                 return False
-            poller = select.poll()  # unlike recv(), also sees the end behind data that was not read, and below TLS
+            poller = select.poll()  # unlike recv(), also detects the end behind unread data, and below TLS
             poller.register(self.sock, select.POLLRDHUP)
             return bool(poller.poll(0))
 
@@ -209,7 +209,7 @@ class Connection:
             self.close()
 
     def _resume(self, now: float) -> None:
-        """Process one request if a whole one was received. One per turn, so that other connections get theirs."""
+        """Process one request if it is complete. Only one per turn, so that other connections get their turn."""
         if self.state is not ConnectionState.READING:
             return
         response: EncodedResponse | None

@@ -67,8 +67,8 @@ class Connections:
         """Start to accept connections.
 
         Args:
-            poller: the selector. The ``data`` of its events, listener or connection, goes to ``accept`` and
-                ``handle_events``.
+            poller: the selector. Its caller passes the ``data`` of each event, a listener or a connection, to
+                ``accept`` or ``handle_events``.
             listeners: listening sockets; they become non-blocking.
             connect: creates a connection from its socket, the addresses of client and server, and monotonic seconds.
             max_connections: maximum number of open connections.
@@ -99,7 +99,7 @@ class Connections:
         return 1.0 if self._is_accepting else _PAUSE_SECONDS
 
     def accept(self, listener: ListeningSocket, now: float) -> None:
-        """Accept some of the waiting connections."""
+        """Accept waiting connections, at most 256."""
         for _ in range(_ACCEPTED_AT_ONCE):
             if len(self) >= self._max_connections + _MAX_EXCESS:
                 return
@@ -178,7 +178,7 @@ class Connections:
         return len(self) > self._max_connections
 
     def _waiting(self, since: float = math.inf) -> list[Connection]:
-        """Return the connections that wait for their clients, since a time or longer."""
+        """Return the connections that have waited for their clients at least since a time in monotonic seconds."""
         return [
             each for each in self._registered if each.state is not ConnectionState.PROCESSING and each.since <= since
         ]

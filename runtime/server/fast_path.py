@@ -38,8 +38,8 @@ def _no_response(_environ: "WSGIEnvironment") -> None:
 class FastPath:
     """WSGI application that tries a cache and direct handlers, and passes other requests to the wrapped application.
 
-    It checks the access of the requests that it answers itself. All others, and those that it does not admit, reach the
-    wrapped application, which checks and refuses them. That is Flask's, or sets ``environ["trimaran.route"]``.
+    The fast path checks the access of the requests that it answers itself. All other and all refused requests reach the
+    wrapped application, which checks them itself. It is Flask's, or sets ``environ["trimaran.route"]`` to the rule.
     """
 
     def __init__(
@@ -135,6 +135,6 @@ class LazyApplication:
 
 
 def _route(environ: "WSGIEnvironment") -> str:
-    request = environ.get("werkzeug.request")  # Flask's hooks would take as long as the rest of the response
+    request = environ.get("werkzeug.request")  # a Flask hook would double the time of a response
     rule = getattr(request, "url_rule", None)
     return rule.rule if rule else str(environ.get("trimaran.route", "none"))

@@ -33,14 +33,14 @@ def open_app(
     why_not_ready: Callable[[], str],
     exposition: Callable[[], bytes],
 ) -> Flask:
-    """Return a Flask application with what all services have: access check, error bodies and probes.
+    """Return a Flask application with the access check, error bodies and probes of all services.
 
     Args:
         name: name of the application.
         access: access check of the requests.
         is_alive: returns False if the service's loop has stopped and it should be restarted.
-        why_not_ready: returns the reason why there is nothing to serve, empty if there is something. Clients that may
-            not see everything get no reason.
+        why_not_ready: returns the reason why there is nothing to serve, empty if the service is ready. Only clients
+            that may see everything get the reason.
         exposition: returns the metrics in Prometheus' text format.
     """
     app = Flask(name, static_folder=None)
@@ -85,7 +85,7 @@ def _register_error_handlers(app: Flask) -> None:
     def failed(error: Exception) -> Response:
         _log.error("a request failed", exc_info=error, extra={"path": request.path[:200]})
         return flask_response(
-            responses.error_response(500, ErrorCode.INTERNAL, "the service failed to response; its log says why")
+            responses.error_response(500, ErrorCode.INTERNAL, "the service failed to answer; its log says why")
         )
 
 

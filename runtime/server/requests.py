@@ -228,7 +228,7 @@ class _Chunks:
 
 
 class _Nowhere:
-    """Stand-in for the socket while gunicorn creates an environment; nothing is sent before a request is complete."""
+    """Fake socket for gunicorn's environment: discards data, since nothing is sent before a request is complete."""
 
     def send(self, data: bytes) -> int:
         return len(data)

@@ -7,16 +7,16 @@ from heapq import nsmallest
 from runtime.server.connection import Connection
 
 MAX_WAITING = 64  # responses that wait for slow clients
-MAX_BODY_BYTES = 64 << 20  # of all responses that are sent; a body that several send counts once
+MAX_BODY_BYTES = 64 << 20  # of all unsent responses; a body that several connections send counts once
 MIN_WAIT_SECONDS = 0.2  # wait for a client before its connection may be closed to make room
 
 
 class SendingLimit:
-    """Connections that send a response, and the choice of those to give up. Not thread-safe.
+    """Connections that send a response, and the choice of the connections to close. Not thread-safe.
 
-    A response that its client took some of within the last 0.2 seconds, or that is younger, does not wait for its
-    client: in a flood of clients that take nothing, the others need that time to begin. It costs little memory, as most
-    responses share their bodies. If they do not, the limit on their number holds for all of them.
+    A response waits for its client if the client received nothing of it for 0.2 seconds. Younger responses do not count
+    against the limit: in a flood of silent clients, other clients need that time to begin. They cost little memory,
+    because most responses share their bodies; if they do not, all responses count.
     """
 
     def __init__(self) -> None:
@@ -26,7 +26,7 @@ class SendingLimit:
         self._checked_at = -math.inf
 
     def update(self, connection: Connection) -> None:
-        """Record how much a connection has to send, after each of its steps."""
+        """Record the unsent bodies of a connection. Call it after each step of the connection."""
         bodies, before = connection.unsent, self._bodies.get(connection, ())
         if list(map(id, bodies)) == list(map(id, before)):
             return
@@ -44,11 +44,11 @@ class SendingLimit:
             del self._bodies[connection]
 
     def excess(self, now: float) -> list[Connection]:
-        """Return the connections to close: those with the longest wait, of those whose clients take nothing first.
+        """Return the connections to close, by longest wait: first those whose clients have received nothing.
 
-        In a flood of such clients, each newer than the last, a client that takes its response has the longest wait.
-        Half of the places are for clients that had no time yet to take any. The time since the last call is added to
-        the time to begin: what delays this thread may delay the clients, too.
+        Silent clients go first: in a flood of ever newer silent clients, a client that receives its response has waited
+        longest. Half of the places stay for clients that had no time to receive anything yet. The time since the last
+        call is added to the 0.2 seconds: whatever delays this thread may delay the clients, too.
         """
         begun_by = now - MIN_WAIT_SECONDS - (now - self._checked_at)
         self._checked_at = now

@@ -46,8 +46,8 @@ def open_access(
     Args:
         server: settings with tokens, certificates, and whether ``/metrics`` is open.
         open_routes: further routes that are open.
-        tokenless_routes: routes that check a token themselves; they need a certificate if clients need certificates.
-        ports: for each port with few routes, the prefix of these routes; such a port serves them to everyone.
+        tokenless_routes: routes whose handlers check tokens of another kind, as in :class:`AccessCheck`.
+        ports: ports with restricted routes, and the prefix of these routes, as in :class:`AccessCheck`.
         clock: Unix time.
 
     Raises:

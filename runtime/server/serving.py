@@ -72,7 +72,7 @@ def listen(host: str, port: int, host_setting: str = "server.host", port_setting
         except (OSError, OverflowError) as error:
             in_use = getattr(error, "errno", None) == errno.EADDRINUSE
             if not in_use or time.monotonic() > until:
-                why = "is in use; is another one running?" if in_use else f"cannot be used: {error}."
+                why = "is in use; is another service running?" if in_use else f"cannot be used: {error}."
                 flags = " with --host and --port" if port_setting == "server.port" else ""
                 raise ServerError(
                     f"{host} port {port} {why} Choose another{flags} ({host_setting}, {port_setting})"
@@ -162,10 +162,10 @@ class Application(BaseApplication):  # type: ignore[misc]  # gunicorn has no typ
         return self._start()
 
     def _post_fork(self, arbiter: Any, _worker: Any) -> None:
-        """End the new worker if it was asked to, until it has handlers of its own.
+        """End a new worker that receives SIGTERM, or has received it, before it has its own signal handlers.
 
-        Until here a signal goes to its copy of the master's queue, which nobody reads: the master would wait for it
-        until the end of the graceful timeout.
+        Right after the fork, signals go to the worker's copy of the master's queue, which nobody reads. The master
+        would then wait for the worker until the end of the graceful timeout.
         """
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
         with contextlib.suppress(queue.Empty):

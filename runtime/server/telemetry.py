@@ -63,7 +63,7 @@ class _FunctionCollector(Collector):
 def labelled(
     family: type[_Family], name: str, documentation: str, label: str, values: Iterable[tuple[str, float]]
 ) -> _Family:
-    """Return a metric with one label, and its value for each value of the label."""
+    """Return a metric family with one label, and a sample for each value of the label."""
     metric = family(name, documentation, labels=[label])
     for key, value in values:
         metric.add_metric([key], value)

@@ -19,7 +19,7 @@ class TlsContext:
         Args:
             certificate: PEM file with the server's certificate.
             key: file with the certificate's private key; None if ``certificate`` holds it.
-            client_ca_file: CA certificates to verify the certificates of clients. Clients without one can connect.
+            client_ca_file: CA certificates to verify clients' certificates. Clients without a certificate can connect.
             section: section of the settings that errors name.
 
         Raises:

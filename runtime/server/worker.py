@@ -77,9 +77,9 @@ class Worker(BaseWorker):  # type: ignore[misc]  # gunicorn has no types
         self._poller.close()
 
     def handle_quit(self, _signal: int, _frame: Any) -> None:
-        """Stop without finishing requests. ``run`` ends, as an exception here could interrupt any step of it.
+        """Stop without finishing requests: make ``run`` end, since an exception here could interrupt any of its steps.
 
-        Shutting down the pools here would block for ever if the signal arrives while one of them takes a request.
+        Shutting down the pools here would block forever if the signal arrives while a pool accepts a request.
         """
         self.alive = False
         self._grace_seconds = 0
@@ -125,7 +125,7 @@ class Worker(BaseWorker):  # type: ignore[misc]  # gunicorn has no types
     def _process_if_awaited(
         self, connection: Connection, head: RequestHead, environ: dict[str, Any], keep_alive: bool
     ) -> None:
-        """Process a request whose client still waits: those of clients that gave up would delay all that follow."""
+        """Process a request if its client still waits: requests of clients that gave up would delay later requests."""
         if connection.has_left():
             self._responses.append((connection, EncodedResponse((), keep_alive=False)))
             self._wake()

@@ -18,7 +18,7 @@ def comma_separated(value: Any) -> Any:
 
 Texts = Annotated[list[str], BeforeValidator(comma_separated)]
 ObjectName = Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?$")]
-"""Name of an object in Kubernetes."""
+"""Name of a Kubernetes object."""
 
 
 def parsed_json(value: Any) -> Any:
@@ -71,7 +71,7 @@ class Section(BaseModel):
     """Group of settings. Unknown keys are errors."""
 
     rejected_keys: ClassVar[Mapping[str, str]] = {}
-    """Keys that are not accepted any more, or belong to another program, and the error's text, such as the new name."""
+    """Error text, such as the new name, for each key that was removed or that belongs to another program."""
 
     # Pydantic's messages would quote the input, which may be a token; loading quotes only what is not secret.
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True, allow_inf_nan=False)
@@ -94,8 +94,8 @@ class SettingsModel(Section):
     """All settings of a program, with one field per :class:`Section`."""
 
     environment_variables: ClassVar[Mapping[str, str]] = {}
-    """Environment variables with a name of their own, and the setting of each: ``LOG_LEVEL`` to ``log.level``."""
+    """Setting of each environment variable without the usual prefix, such as ``log.level`` for ``LOG_LEVEL``."""
     sections_of_others: ClassVar[frozenset[str]] = frozenset()
-    """Sections of other programs, which a shared file or environment may have; those that are no field are ignored."""
+    """Sections of other programs, which a shared file or environment may have; ignored unless they are fields here."""
     removed: ClassVar[Mapping[str, str]] = {}
-    """Settings that there are no longer, and what holds instead: ``rebalance.jobs`` to a text for the error."""
+    """Error text for each removed setting, such as ``rebalance.jobs``, with the replacement."""

@@ -199,7 +199,7 @@ def _describe(
 
 
 def _is_unicode(text: str) -> bool:
-    """Return whether a text can be encoded: one with a surrogate fails wherever it is sent, stored or printed."""
+    """Return whether a text can be encoded: a text with a surrogate cannot be sent, stored or printed."""
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -291,7 +291,7 @@ def test_a_context_can_be_selected(fake: FakeKubernetes) -> None:
     with closing(KubernetesApi(ApiServerConfig(kube_config=fake.kube_config(), context="fake"))) as api:
         assert [item["metadata"]["name"] for item in api.list_items("/api/v1/nodes", Deadline.after(10))] == ["a"]
     config = ApiServerConfig(kube_config=fake.kube_config(), context="prod", option_names={"context": "--kube-context"})
-    with pytest.raises(InvalidApiServerConfig, match=r"--kube-context.*it has: fake"):
+    with pytest.raises(InvalidApiServerConfig, match=r"--kube-context.*has no such context; set one of: fake"):
         KubernetesApi(config)
 
 
@@ -380,7 +380,7 @@ def test_a_list_with_a_repeated_continue_token_ends(monkeypatch: pytest.MonkeyPa
     """A server that repeats its continue token gets no further requests."""
     api = open_kubernetes(ProviderSettings(address="https://127.0.0.1:9"))
     monkeypatch.setattr(api, "get", lambda *_args, **_query: {"items": [], "metadata": {"continue": "again"}})
-    with pytest.raises(TimeoutError, match="does not end"):
+    with pytest.raises(TimeoutError, match="repeats a page"):
         list(api.list_items("/api/v1/nodes", Deadline.after(5)))
 
 

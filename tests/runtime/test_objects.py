@@ -112,7 +112,7 @@ def test_a_datetime_is_read():
         ({"spec": {"container": []}}, "web: spec.container: is not a field; did you mean containers?"),
         (
             {"spec": {"containers": [{"resources": {"requests": {"memroy": "1Gi"}}}]}},
-            r"resources.requests.memroy: is no resource; those of devices are as in example.com/gpu",
+            r"resources.requests.memroy: is not a resource; devices are named as example.com/gpu",
         ),
         ({"spec": {"containers": [], "init-containers": []}}, "spec.init-containers: .* initContainers"),
         ({"spec": {"containers": [], "nodeselector": {}}}, "spec.nodeselector: .* nodeSelector"),

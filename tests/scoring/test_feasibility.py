@@ -110,7 +110,7 @@ def test_a_node_selector_and_affinity_must_both_hold():
     ("requirement", "message"),
     [
         ({"key": "zone", "operator": "Like", "values": ["a"]}, "operator: must be one of In, NotIn, Exists"),
-        ({"key": "zone", "operator": "In"}, "values: In needs strings"),
+        ({"key": "zone", "operator": "In"}, "values: In needs one or more strings"),
         ({"key": "zone", "operator": "Exists", "values": ["a"]}, "values: Exists needs no values"),
         ({"key": "cores", "operator": "Gt", "values": ["1", "2"]}, "values: Gt needs one value"),
         ({"operator": "Exists"}, "key: must be a label's name"),
