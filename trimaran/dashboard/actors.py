@@ -1,4 +1,4 @@
-"""Tiles of the Overview page about what acts on the cluster: extender, rebalancer and scheduler."""
+"""Tiles of the Overview page for the extender, the rebalancer and the scheduler."""
 
 import time
 from collections.abc import Callable
@@ -21,7 +21,7 @@ Source = TypeVar("Source")
 
 
 def actor_tiles(context: PageContext) -> list[html.Div]:
-    """Return a tile for the extender, the rebalancer and the scheduler: what it does now, and what it did."""
+    """Return a tile for the extender, the rebalancer and the scheduler: its state now and its recent actions."""
     return [
         _tile_of("Extender", "decisions", context.decisions, _extender_tile),
         _tile_of("Rebalancer", "moves", context.rebalancer, _rebalancer_tile),
@@ -30,7 +30,7 @@ def actor_tiles(context: PageContext) -> list[html.Div]:
 
 
 def _tile_of(title: str, page: str, source: Source | None, show: Callable[[Source], Content]) -> html.Div:
-    """Return the tile of a part, also if it is not configured or does not answer."""
+    """Return the tile of a service, which also shows whether the service is not configured or does not answer."""
     if source is None:
         option = title.lower()
         return tile(title, "not configured", [f"--{option} URL, in a watcher dashboard.{option}"], None, Tone.NONE)
@@ -56,10 +56,10 @@ def _extender_tile(decisions: Decisions) -> Content:
 
 
 def _recent_decisions(decisions: Decisions) -> list[Any]:
-    """Return the number of decisions in the last hour, and the time of the last one; nothing if they are refused."""
+    """Return texts on the decisions of the last hour and the last decision; [] if decisions cannot be read."""
     try:
         recent = decisions.recent()
-    except ServiceUnavailable:  # pods may be hidden from the dashboard, which does not concern the extender's state
+    except ServiceUnavailable:  # the token may not suffice to read decisions; the extender's state is shown anyway
         return []
     if not recent:
         return ["no pod scored yet"]

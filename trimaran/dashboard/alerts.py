@@ -51,7 +51,7 @@ class Alerts:
         """Return the alerts, the firing and critical ones first.
 
         Raises:
-            ServiceUnavailable: Prometheus refuses the request, cannot be reached, or answers something else.
+            ServiceUnavailable: Prometheus refuses the request, cannot be reached, or its answer is malformed.
         """
         return self._cache.get("alerts", _SECONDS, self._read)
 
@@ -60,7 +60,7 @@ class Alerts:
         try:
             alerts = [_alert(each) for each in document["data"]["alerts"]]
         except (KeyError, TypeError, ValueError, AttributeError):
-            raise ServiceUnavailable("the answer of Prometheus to /api/v1/alerts cannot be read") from None
+            raise ServiceUnavailable("malformed answer to /api/v1/alerts: is --alerts a Prometheus URL?") from None
         ours = [each for each in alerts if each.name.startswith(_PREFIX)]
         return sorted(
             ours, key=lambda each: (_place(_STATES, each.state), _place(_SEVERITIES, each.severity), -each.since)

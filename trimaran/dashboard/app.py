@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl
 
-# Scoring and the client import some modules inside functions, and no request may wait for an import.
+# Scoring and the client would import these modules in the first request, which would wait for the imports.
 import scipy.special  # noqa: F401
 from dash import Dash, Input, Output, dcc, html
 from flask import Flask, redirect
@@ -21,8 +21,8 @@ from trimaran.dashboard.page_context import PageContext
 from trimaran.dashboard.sessions import require_login, set_security_headers
 
 _UNREADABLE = (
-    "This page cannot be shown: a service has answered with other fields than expected. Is it of another version? "
-    "The dashboard's log has the field."
+    "This page cannot be shown: the answer of a service has unexpected fields. Is the service of another version? "
+    "The dashboard's log names the field."
 )
 _log = logging.getLogger(__name__)
 
@@ -61,7 +61,7 @@ def create_app(
 
     @server.get("/trust")
     def merged() -> Response:
-        return redirect(f"{prefix}/", 308)  # an address of before, whose page is a part of the Overview
+        return redirect(f"{prefix}/", 308)  # the page of earlier versions; its content is now on the Overview
 
     current = require_login(server, access, secure=secure)
     check_callback_requests(server, app)

@@ -34,7 +34,7 @@ class CallbackRequest(BaseModel):
 
 
 def check_callback_requests(server: Flask, app: Dash) -> None:
-    """Answer 400 to requests that name no callback, or not its inputs, or whose values have other types.
+    """Answer 400 to requests that name an unknown callback, wrong inputs of a callback, or values of wrong types.
 
     Each callback checks the types of its arguments with ``pydantic.validate_call``.
     """

@@ -25,7 +25,7 @@ CurrentData = Callable[[], DashboardData]
 LOAD_LEVELS = (0, 50, 70, 80, 90)
 #: Load at which a node counts as hot, percent: the default of nodes.hot_percent.
 HOT_PERCENT = 80
-_LONG = 40  # characters, above which a cell may be cut
+_LONG = 40  # characters; a longer text in a cell may be cut off
 _UNITS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 
 
@@ -77,7 +77,7 @@ def suggested_input(id_: str, text: str, suggestions: Sequence[str], value: str 
 def table(caption: str, header: Sequence[str], rows: Iterable[Sequence[Any]], *, wraps: bool = False) -> html.Div:
     """Return a table in a scrollable region; the first cell of each row is its header.
 
-    Cells have one line. A longer text is cut, and is its cell's tooltip; with ``wraps`` it takes several lines.
+    Cells have one line. A longer text is cut off, with a tooltip; with ``wraps`` the text takes several lines.
     """
     body = [html.Tr([html.Th(row[0], scope="row"), *(_cell(cell) for cell in row[1:])]) for row in rows]
     head = html.Tr([html.Th(name, scope="col") for name in header])
@@ -92,7 +92,7 @@ def _cell(content: Any) -> html.Td:
 
 
 class Tone(StrEnum):
-    """Color and sign of a tile; the sign is not for the color-blind alone, but also for print."""
+    """Color and sign of a tile; the sign is for color-blind readers and for print."""
 
     GOOD = "good"
     WARNING = "warning"
@@ -168,7 +168,7 @@ def load_legend() -> html.P:
 
 
 def history_alert(data: DashboardData, *metrics: tuple[str, str]) -> list[html.P]:
-    """Return a message if a history cannot be read, else nothing. Without it, the history would seem to be empty.
+    """Return a message if a history cannot be read, else []. Without the message, the history would seem to be empty.
 
     Args:
         data: data of the viewer.

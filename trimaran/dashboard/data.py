@@ -20,7 +20,7 @@ from watcher.workload_table import ClusterTotals
 _FRESH_SECONDS = 10.0
 _HISTORY_SECONDS, _STALE_SECONDS = 60.0, 120.0
 _NO_HISTORY = History((), Steps(0, 60, 1), ())
-_RETRY_SECONDS = 20.0  # until a failed read of the history is tried again: it may have taken as long as a time limit
+_RETRY_SECONDS = 20.0  # between a failed read of the history and the next one: a read may block until its time limit
 
 
 class WatcherReader(Protocol):
@@ -78,7 +78,7 @@ class DashboardData:
         """Create the cache; nothing is read until a page asks for it."""
         self._client = client
         self._workloads: WorkloadList | None = None
-        self._workloads_round = 0.0  # end of the round that it has, or that is being read
+        self._workloads_round = 0.0  # end of the round whose workloads were read, or are being read
         self._workloads_lock = threading.Lock()
         cache = TTLCache(clock)
         self._cached, self.memoize = cache.get, cache.memoize
@@ -98,7 +98,7 @@ class DashboardData:
     def history(self, type_: str, operator: str) -> History:
         """Return the history of all nodes over one day, for a metric type and an operator.
 
-        It is empty if the watcher has none, and if it cannot be read; see :meth:`history_failure`.
+        The history is empty if the watcher has none or reading it fails; see :meth:`history_failure`.
         """
         return self._read_history(type_, operator)[0]
 
@@ -126,7 +126,7 @@ class DashboardData:
         return self._cached("totals", _FRESH_SECONDS, self._client.workload_totals)
 
     def workloads(self) -> WorkloadList:
-        """Return all workloads of the newest round, or for the seconds that reading them takes of the one before.
+        """Return all workloads of the newest round; while these are being read, the workloads of the round before.
 
         Raises:
             ClientError: no workload is known, or the viewer may not see any.
@@ -183,7 +183,7 @@ class DashboardData:
             self._workloads = workloads
 
     def _read_state(self) -> tuple[tuple[str, ...], list[dict[str, Any]] | ClientError]:
-        # Together, so that a page does not show the health after one fetch with the findings of another.
+        # Read both at once: a page must not show the health after one fetch with the findings of another.
         health = self._client.health()
         try:
             return health, self._client.findings()

@@ -1,4 +1,4 @@
-"""Decisions page: the extender's best node of each pod and the node it was bound to; what the scheduler did."""
+"""Decisions page: the extender's best node and the bound node of each pod; attempts of ``trimaran scheduler``."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence

@@ -54,21 +54,21 @@ def page(watcher: Watcher, access: AccessCheck, settings: Settings) -> "WSGIAppl
         _log.warning("cannot read the cluster (dashboard.cluster)", extra={"reason": str(error)})
     services = open_services(partial(_open_service, section))
     context = PageContext(labels=labels, cluster=cluster, max_request_bytes=MAX_BODY_BYTES, **services)
-    # With a token of the watcher's own a viewer sees everything; a Kubernetes token would have to be reviewed.
+    # The watcher's own tokens show all workloads; Kubernetes tokens need a review, which only the watcher's API does.
     why_hidden = ""
     if settings.workloads.access == "closed":
         why_hidden = CLOSED.message
     elif settings.workloads.access == "review" and not access.requires_token:
         why_hidden = (
-            "workloads are shown by namespace here (workloads.access); trimaran dashboard --watcher passes each "
-            "viewer's token on"
+            "workloads.access = review shows each viewer the workloads of some namespaces, which needs the viewer's "
+            "token: open the workloads by trimaran dashboard --watcher URL, which sends it"
         )
     viewers = _EmbeddedAccess(watcher, access, why_hidden)
     return create_app(viewers, context, prefix=PAGE_PATH).wsgi_app
 
 
 def _open_service(section: DashboardSettings, name: str) -> JsonService | None:
-    """Return a client of the service that the settings name; None without an address."""
+    """Return a client of the service ``name``; None if the settings have no address for it."""
     address = getattr(section, name)
     if not address:
         return None
@@ -77,7 +77,7 @@ def _open_service(section: DashboardSettings, name: str) -> JsonService | None:
     elif address.startswith("http:") and any(
         map(_is_encrypted, (section.extender, section.rebalancer, section.scheduler))
     ):
-        access = None, None, None  # a token that is meant for an encrypted service would be sent in the clear
+        access = None, None, None  # the token is meant for an https service, and http would send it unencrypted
     else:
         access = section.token_file, section.ca_file, section.client_certificate
     return JsonService(SERVICES[name], address, *access)
@@ -167,7 +167,7 @@ class _EmbeddedReader:
         """Return capacity, requests and use of all pods together in the rounds of the last day."""
         totals = self._watcher.workloads.totals()
         if not len(totals):
-            raise NoMetrics("the use of no pod is known: the first round is not complete, or no provider measures pods")
+            raise NoMetrics("no pod has been measured: the first round is not complete, or no provider measures pods")
         return totals
 
     def pod_history(self, nodes: Collection[str]) -> PodUseTable:
@@ -175,7 +175,7 @@ class _EmbeddedReader:
         self._check_pods()
         table = self._watcher.pod_use.table(nodes)
         if not table.timestamp:
-            raise NoMetrics("the use of no pod is known")
+            raise NoMetrics("no pod has been measured: see the findings of the watcher")
         return table
 
     def _check_pods(self) -> None:
@@ -187,13 +187,13 @@ class _EmbeddedReader:
 
         Raises:
             NoMetrics: no workload is known.
-            AccessDenied: what a viewer sees is reviewed, and this dashboard has no token of the viewer.
+            AccessDenied: viewers of this dashboard may not see workloads; the message has the reason.
         """
         self._check_pods()
         learned = self._watcher.workloads
         table = learned.table()
         if not table.workloads and not learned.unmeasured:
-            raise NoMetrics("the use of no workload is known")
+            raise NoMetrics("no workload has been measured: see the findings of the watcher")
         with self._lock:
             if self._index is None or self._index.table is not table:
                 containers = learned.containers()

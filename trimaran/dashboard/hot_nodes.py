@@ -13,7 +13,7 @@ from watcher.model import MetricType, WatcherMetrics
 
 #: Metric types whose load makes a node hot.
 HOT_TYPES = (MetricType.CPU, MetricType.MEMORY)
-_DEVIATIONS = 2.0  # a load that varies as a normal distribution is above this in one of 44 moments
+_DEVIATIONS = 2.0  # a normally distributed load exceeds its mean by more in one of 44 measurements
 
 Values = NDArray[np.float64]
 
@@ -29,7 +29,7 @@ class RankedNodes:
         loads: CPU and memory load, shape (2, nodes).
         high: the higher of CPU and memory plus two standard deviations, shape (nodes,).
         hot: number of nodes with a load of at least ``HOT_PERCENT``.
-        warm: number of further nodes for which ``high`` reaches it.
+        warm: number of other nodes whose ``high`` is at least ``HOT_PERCENT``.
     """
 
     names: Sequence[str]
@@ -70,7 +70,7 @@ def _ranked(snapshot: WatcherMetrics) -> RankedNodes:
 def hot_since(data: DashboardData, names: Sequence[str]) -> Mapping[str, float]:
     """Return since when each hot node's CPU or memory load has been at ``HOT_PERCENT`` or above, Unix seconds.
 
-    A node that is not hot at the end of the history is left out. A node that was hot in all of it has its start.
+    Nodes that are not hot at the end of the history are left out. A node that was hot all day has its first step.
     """
     since: dict[str, float] = {}
     for type_ in HOT_TYPES:
@@ -82,7 +82,7 @@ def hot_since(data: DashboardData, names: Sequence[str]) -> Mapping[str, float]:
 
 
 def _run_starts(history: History, names: Sequence[str], type_: str) -> Values:
-    """Return the start of the last run of hot steps, Unix seconds, shape (names,); NaN if the last known step is not.
+    """Return the start of the last run of hot steps, Unix seconds, shape (names,); NaN if the last known step is cool.
 
     Steps without a value do not end a run.
     """

@@ -48,9 +48,9 @@ class NodeLabels:
         return self._cache.memoize("all", (snapshot, cluster), lambda: _merge(snapshot, cluster))
 
     def soft_taints(self) -> TaintsByNode:
-        """Return the keys of the PreferNoSchedule taints of each node that has any, with their times if they have one.
+        """Return the PreferNoSchedule taints by node: key, and Unix time at which the taint was added; 0 if unknown.
 
-        The times are Unix seconds, or 0. Without access to the cluster there are no taints.
+        Nodes without such taints are left out. Without access to the cluster the result is empty.
         """
         return self._cache.get("cluster", _CACHE_SECONDS, self._read_cluster)[1]
 
@@ -118,7 +118,7 @@ def parse_selector(text: str) -> Callable[[Mapping[str, str]], bool]:
 
 
 def _soft_taints(node: Mapping[str, Any]) -> dict[str, float]:
-    """Return the keys of a node's PreferNoSchedule taints, with the Unix time of each; 0 if it has none."""
+    """Return the keys of a node's PreferNoSchedule taints with the Unix time of their addition; 0 if unknown."""
     taints = (node.get("spec") or {}).get("taints") or ()
     return {
         str(taint["key"]): unix_seconds(taint.get("timeAdded"), "timeAdded") or 0.0

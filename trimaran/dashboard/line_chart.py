@@ -11,7 +11,7 @@ from dash import html
 from numpy.typing import NDArray
 
 _WIDTH, _HEIGHT = 620, 210
-_LEFT, _RIGHT, _TOP, _BOTTOM = 52, 8, 24, 22  # room for the axes' labels and the legend
+_LEFT, _RIGHT, _TOP, _BOTTOM = 52, 8, 24, 22  # margins for the axes' labels and the legend
 _HOUR = 3600
 _TICK_HOURS = 4
 _MOST_TICKS = 5
@@ -44,7 +44,7 @@ def line_chart(times: NDArray[np.float64], lines: Sequence[Line], text: str, id_
         lines: lines to draw; those without any value are left out.
         text: description of the values, also for screen readers.
         id_: identifier of the element.
-        top: upper end of the vertical axis; 0 chooses one above all values.
+        top: upper end of the vertical axis; 0 chooses a round value above all values.
     """
     known = [line for line in lines if np.isfinite(line.values).any()]
     ticks = _ticks(top or max((float(np.nanmax(line.values)) for line in known), default=1.0))
@@ -102,7 +102,7 @@ def _label(x: float, y: float, text: str, anchor: str) -> str:
 
 
 def _points(x: NDArray[np.float64], y: NDArray[np.float64]) -> list[str]:
-    """Return the points of each piece of a line, which ends where a value is unknown."""
+    """Return the points of each piece of a line; unknown values separate the pieces."""
     known = np.flatnonzero(np.isfinite(y))
     pieces = np.split(known, np.flatnonzero(np.diff(known) > 1) + 1)
     return [

@@ -32,7 +32,7 @@ class LiveCluster:
         self._cache = TTLCache()
 
     def table(self) -> NodeTable:
-        """Return the nodes with the pods on them, in a table of the caller's own; unreadable objects are left out.
+        """Return a table of the nodes and their pods, which the caller may change; unreadable objects are left out.
 
         Raises:
             ValueError: the API server cannot be reached, or refuses the request; the message has the reason.
@@ -40,7 +40,7 @@ class LiveCluster:
         return self._cache.get("table", _SECONDS, self._read_table).copy()
 
     def pod(self, name: str) -> Pod:
-        """Return the pod ``namespace/name`` in its present state, on no node.
+        """Return the pod ``namespace/name`` from the API server, without its node name.
 
         Raises:
             ValueError: the API server cannot be reached, or has no such pod; the message has the reason.
@@ -48,7 +48,7 @@ class LiveCluster:
         namespace, _, pod = name.partition("/")
         for manifest in self._few(
             list_path("Pod", namespace), f"metadata.name={pod}"
-        ):  # a list: the right to get pods is not needed
+        ):  # a list, since the account may lack the right to get pods
             if manifest["metadata"]["name"] == pod:
                 return replace(Pod.from_k8s(manifest), node_name="")
         raise ValueError(f"the API server has no pod {name}")

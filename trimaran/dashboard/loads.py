@@ -59,7 +59,7 @@ def _loads(snapshot: WatcherMetrics, means: History, deviations: History, type_:
     loads = [snapshot.data[name].load(type_) for name in names]
     mean = np.array([np.nan if load.avg is None else load.avg for load in loads], np.float32)
     deviation = np.array([np.nan if load.std is None else load.std for load in loads], np.float32)
-    # Leave a tenth of room above the highest deviation of the whole day.
+    # The axis ends a tenth above the highest deviation of the whole day.
     arrays = [deviation, *(series.values for series in deviations.series)]
     highest = max((float(np.nanmax(array)) for array in arrays if np.isfinite(array).any()), default=None)
     steps = means.steps if means.nodes else Steps(means.steps.start, means.steps.seconds, 0)

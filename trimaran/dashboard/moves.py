@@ -1,4 +1,4 @@
-"""Moves page: pods that a rebalancer moves, why, what it was worth, and how much of the caps is used."""
+"""Moves page: moves of a rebalancer with their reasons and gains, and the used share of its caps."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -96,7 +96,7 @@ def brake_text(brake: Mapping[str, Any]) -> str:
 
 def summary(state: Mapping[str, Any]) -> list[Any]:
     """Return what the rebalancer does now, its last search, and its brake if it is set."""
-    searched_at = state.get("searched_at")  # earlier rebalancers have none
+    searched_at = state.get("searched_at")  # rebalancers of earlier versions do not send this field
     searched: list[Any] = [", the last one ", time_ago(searched_at)] if searched_at else []
     lines: list[Any] = [html.P([f"{mode_text(state)}; searches: {state['searches']}", *searched], role="status")]
     if state["brake"] is not None:
@@ -115,7 +115,7 @@ def cap_rows(state: Mapping[str, Any]) -> list[list[Any]]:
 
 
 def gain_rows(state: Mapping[str, Any]) -> list[list[str]]:
-    """Return a row for the moves that were made, and one for those that were held back."""
+    """Return a row of gains for the moves that were made, and one for the moves that were held back to compare."""
     return [
         [
             text,
@@ -127,7 +127,7 @@ def gain_rows(state: Mapping[str, Any]) -> list[list[str]]:
 
 
 def stay_rows(state: Mapping[str, Any]) -> list[list[str]]:
-    """Return a row for each reason why pods stay, the most frequent first."""
+    """Return a row for each reason why pods may not move, the most frequent first."""
     ordered = sorted(state["stays"].items(), key=lambda each: -each[1])
     return [[_REASONS.get(reason, reason.replace("_", " ")), str(number)] for reason, number in ordered]
 
@@ -143,7 +143,7 @@ def load_at(history: History, node: str, at: float) -> float | None:
 
 
 def move_rows(moves: Sequence[Mapping[str, Any]], data: DashboardData) -> list[list[Any]]:
-    """Return a row for each move, the newest first: why it was planned, and what it was worth."""
+    """Return a row for each move, the newest first: the loads of its source, its target, and its gains."""
     history, now = data.history("CPU", "AVG"), _present_loads(data)
     return [
         [

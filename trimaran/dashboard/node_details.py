@@ -1,4 +1,4 @@
-"""Details of one node on the Nodes page: windows, last day, pods by workload, and events."""
+"""Page of one node: load by window and over a day, pods by workload, decisions, moves and findings."""
 
 import time
 from collections.abc import Iterable, Mapping
@@ -72,7 +72,7 @@ def layout(data: DashboardData, name: str, context: PageContext) -> list[Any]:
 
 
 def register(app: Dash, context: PageContext, current: Any) -> None:
-    """Register the callback of decisions and moves: other services, which may not answer, delay their part only."""
+    """Register the callback that fills in decisions and moves: a slow extender or rebalancer delays only these."""
 
     @app.callback([Output("node-acts", "children")], Input("node-name", "data"))
     @validate_call
@@ -124,7 +124,7 @@ def _day(data: DashboardData, name: str) -> Any:
         alerts = history_alert(data, *((type_, "AVG") for type_, _, _ in _LINES))
         return html.Div(alerts or html.P("The watcher has no history of this node."))
     text = "; ".join(texts)
-    lines = [line for line in lines if len(line.values) == len(times)]  # a new step may begin between two requests
+    lines = [line for line in lines if len(line.values) == len(times)]  # the second history may have one step more
     return html.Div([line_chart(times, lines, text, "node-day", top=100.0), html.P(text, className="hint")])
 
 

@@ -17,8 +17,8 @@ class WorkloadOnNode(NamedTuple):
     Attributes:
         workload: the workload.
         pods: number of its pods on the node.
-        cores: their mean CPU use in the last quarter of an hour, cores; pods of unknown use count as 0.
-        gib: their highest memory use in it, GiB.
+        cores: mean CPU use of all these pods in the last quarter of an hour, cores; pods of unknown use count as 0.
+        gib: memory use of all these pods in the newest step, GiB; pods of unknown use count as 0.
     """
 
     workload: Workload

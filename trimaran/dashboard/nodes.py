@@ -142,7 +142,7 @@ def _table(data: DashboardData, names: list[str]) -> Any:
 
 
 def _load_cell(node: NodeMetrics | None, type_: str, *, is_bar: bool) -> Any:
-    """Return a node's average load and its standard deviation as text, for the first window next to a bar."""
+    """Return a node's average load and its standard deviation as text; with ``is_bar``, next to a bar."""
     text = load_text(node, type_)
     return load_bar(node.load(type_).avg, text) if node is not None and is_bar else text
 
@@ -160,7 +160,7 @@ def _sparkline(name: str, values: NDArray[np.float32]) -> Any:
     known = np.flatnonzero(~np.isnan(values))
     if not known.size:
         return "-"
-    # One point for each pixel, the highest of its values: three times as many take the browser three times as long.
+    # Draw only the highest value of each pixel: a browser's time to draw grows with the number of points.
     pixels = np.rint(known * (_WIDTH / max(1, len(values) - 1))).astype(np.intp)
     starts = np.flatnonzero(np.diff(pixels, prepend=-1))
     y = _HEIGHT - np.maximum.reduceat(values[known], starts) * (_HEIGHT / 100)

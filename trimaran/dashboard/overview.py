@@ -1,4 +1,4 @@
-"""Overview page, for the person on call: state of the data, hot nodes, the cluster over a day, findings, what acts."""
+"""Overview page, for the person on call: state of the data, hot nodes, the cluster over a day, findings, services."""
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -43,7 +43,7 @@ _NOTHING = "-"
 
 
 def layout(_data: DashboardData, _query: Query, _context: PageContext) -> list[Any]:
-    """Return the content of the Overview page; its blocks are filled by callbacks, and again every 30 seconds."""
+    """Return the content of the Overview page; callbacks fill in its blocks at once and every 30 seconds."""
     return [
         html.Div(
             [html.Div(id="overview-data"), html.Div(id="overview-worst"), html.Div(id="overview-actors")],
@@ -94,7 +94,7 @@ def register(app: Dash, current: CurrentData, context: PageContext) -> None:
 
 
 def data_tile(data: DashboardData, now: float) -> html.Div:
-    """Return whether the data is good, and how old it is."""
+    """Return the tile with the state and the age of the watcher's data."""
     snapshot, reasons = data.snapshot(), data.health()
     others = sum(grade != "measured" for grade in grades(snapshot).values())
     age = duration_text(now - snapshot.window.end)
@@ -106,7 +106,7 @@ def data_tile(data: DashboardData, now: float) -> html.Div:
 
 
 def worst_tile(data: DashboardData, now: float) -> html.Div:
-    """Return the hottest node, its load, and since when it is hot; and the number of the others."""
+    """Return the tile of the hottest node: its load, since when it is hot, and the number of hot nodes."""
     ranked = ranked_nodes(data)
     if not ranked.names:
         return tile("Hottest node", "none", ["the watcher knows no node"], "nodes", Tone.BAD)
@@ -162,7 +162,7 @@ def hot_node_rows(
     runs: Mapping[str, Sequence[WorkloadOnNode]],
     now: float,
 ) -> list[list[Any]]:
-    """Return a row for each of the ten hottest nodes: loads, since when it is hot, taints, and what runs there."""
+    """Return a row for each of the ten hottest nodes: loads, since when it is hot, taints, and workloads."""
     names = ranked.names[:_NODES]
     since, taints = hot_since(data, names), context.labels.soft_taints()
     rows = []
@@ -193,7 +193,7 @@ def hot_node_rows(
 
 
 def workload_cells(workloads: Sequence[WorkloadOnNode]) -> Any:
-    """Return links to the largest workloads of a node, and the number of the others."""
+    """Return links to the largest workloads of a node, and the number of its other workloads."""
     parts: list[Any] = []
     for each in workloads[:_WORKLOADS]:
         parts += [", " if parts else "", workload_link("/".join(each.workload))]
@@ -218,7 +218,7 @@ def _findings(data: DashboardData) -> list[Any]:
 
 
 def finding_rows(findings: Iterable[Mapping[str, Any]], now: float) -> list[list[Any]]:
-    """Return a row for each kind of finding, the oldest first: nodes, start, a message, and settings that mend it."""
+    """Return a row for each kind of finding, the oldest first: nodes, start, newest message, and settings to check."""
     by_kind: dict[str, list[Mapping[str, Any]]] = {}
     for finding in findings:
         by_kind.setdefault(str(finding.get("kind")), []).append(finding)
@@ -254,7 +254,7 @@ def _alerts(context: PageContext) -> list[Any]:
 
 
 def alert_rows(alerts: Iterable[Alert], now: float) -> list[list[Any]]:
-    """Return a row for each alert: name, severity, state, start, problem, and what mends it."""
+    """Return a row for each alert: name, severity, state, start, problem, and remedy."""
     return [
         [each.name, each.severity, each.state, time_ago(each.since, now), each.summary, each.description]
         for each in alerts

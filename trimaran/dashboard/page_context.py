@@ -18,7 +18,7 @@ from trimaran.dashboard.live_cluster import LiveCluster
 from trimaran.dashboard.rebalancer import RebalancerState
 from trimaran.dashboard.scheduler_state import SchedulerState
 
-#: Services that a dashboard can show: the option and the setting with the address, and the service's name in messages.
+#: Services that a dashboard can show: the name of their option and setting, and their name in messages.
 SERVICES = {"extender": "extender", "rebalancer": "rebalancer", "scheduler": "scheduler", "alerts": "Prometheus"}
 
 
@@ -68,7 +68,7 @@ def open_cluster(kube_config: Path | None = None) -> tuple[NodeLabels, LiveClust
     """Return the labels of the nodes and the live cluster, both read from the API server.
 
     Args:
-        kube_config: kubeconfig file; None for kubectl's, or else the pod's service account.
+        kube_config: kubeconfig file; None for kubectl's file or, without one, the pod's service account.
 
     Raises:
         InvalidApiServerConfig: neither a kubeconfig nor a service account is available.
@@ -95,5 +95,5 @@ def check_files(nodes_file: Path | None, pods_file: Path | None) -> None:
 
 
 def labels_of_file(nodes_file: Path | None) -> NodeLabels:
-    """Return the node labels of a file with nodes; without one, of the watcher's metadata alone."""
+    """Return the node labels of a file; without a file, labels come from the watcher's metadata alone."""
     return NodeLabels(labels.nodes_from_file(nodes_file)) if nodes_file else NodeLabels()

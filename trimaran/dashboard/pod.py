@@ -1,4 +1,4 @@
-"""Pod page: rank the nodes for a pod, with the terms of each score, under any plugin arguments and weights."""
+"""Pod page: rank the nodes for a pod, with the terms of each score, by a configuration that the viewer edits."""
 
 import time
 from typing import Any
@@ -52,7 +52,7 @@ profiles:
 def layout(_data: DashboardData, query: Query, context: PageContext) -> list[Any]:
     """Return the content of the Pod page, with the manifest of the pod that the URL names.
 
-    The configuration is the extender's own if there is one.
+    The configuration is that of the extender, if one is configured.
     """
     manifest, status = _POD, ""
     if is_filled(context) and query.get("pod"):
@@ -126,14 +126,14 @@ def register(app: Dash, current: CurrentData, context: PageContext) -> None:
 
 
 def is_filled(context: PageContext) -> bool:
-    """Return whether the page can fill in pods: those of an extender's decisions, or those of the cluster."""
+    """Return whether the page can suggest pods, from an extender's decisions or from the cluster."""
     return context.decisions is not None or context.cluster is not None
 
 
 def configuration_text(context: PageContext) -> tuple[str, str]:
     """Return the KubeSchedulerConfiguration to begin with as YAML, and a note on its origin.
 
-    It is the one that the extender scores by; without an extender, or with an older one, an example.
+    It is the extender's configuration; or an example, if there is no extender or it is too old to send its own.
     """
     try:
         own = context.decisions.status().get("configuration") if context.decisions else None
@@ -147,8 +147,8 @@ def configuration_text(context: PageContext) -> tuple[str, str]:
 def manifest_text(context: PageContext, name: str) -> tuple[str, str]:
     """Return the manifest of a pod as YAML, and a status message.
 
-    The manifest has the fields that scores depend on; it is empty if the pod is unknown. It is that of the extender's
-    last decision about the pod, or else the present one from the API server.
+    The manifest has the fields that scores depend on; it is empty if the pod is unknown. Its source is the extender's
+    last decision about the pod or, without a decision, the API server.
 
     Args:
         context: data sources.
@@ -211,13 +211,13 @@ def _decided_pods(decisions: Decisions) -> list[str]:
 def score_pod(
     data: DashboardData, pod: str, configuration: str, nodes: str, context: PageContext
 ) -> tuple[Scores, tuple[str, ...]]:
-    """Score the nodes for a pod; return the scores of all nodes, and notes about what files of nodes cannot have.
+    """Score the nodes for a pod; return the scores of all nodes, and notes on data that files of nodes lack.
 
     Args:
         data: metrics that the viewer may see.
         pod: pod or workload, as YAML.
         configuration: KubeSchedulerConfiguration, as YAML.
-        nodes: nodes, as YAML; empty to take those of the context: of its file, or else of the cluster.
+        nodes: nodes, as YAML; if empty, the nodes of the context's file or, without a file, of the cluster.
         context: data sources.
 
     Raises:
@@ -228,7 +228,7 @@ def score_pod(
     wanted = Pod.from_k8s(parse_pods(pod, "Pod")[0])
     read = read_scheduler_file(parse_yaml(configuration))
     names = [each.scheduler_name for each in read.profiles]
-    # As kube-scheduler does, by the pod's schedulerName; a pod of another scheduler is scored by the first profile.
+    # Select the profile by the pod's schedulerName, as kube-scheduler does; for an unknown name, the first profile.
     profile = read.profile(wanted.scheduler_name if wanted.scheduler_name in names else next(iter(names), None))
     judged = FallbackPolicy("open").judge(table_, data.snapshot(), time.time())
     scores = profile.prepare(table_, judged).score(wanted, table_.feasible(wanted))

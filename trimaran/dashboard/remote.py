@@ -24,7 +24,7 @@ class _TokenClient(NamedTuple):
 class RemoteAccess:
     """Access control by a watcher over HTTP, with one client per viewer's token. Thread-safe.
 
-    Of more than 64 clients, the least recently used are closed.
+    At most 64 clients stay open: the least recently used are closed.
 
     Args:
         address: URL of the watcher.

@@ -1,4 +1,4 @@
-"""Part of the Decisions page about ``trimaran scheduler``: its attempts and queues, or its comparison in shadow."""
+"""Part of the Decisions page about ``trimaran scheduler``: attempts and queues, in shadow mode comparisons."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -18,7 +18,7 @@ _HINT = (
 
 
 def scheduler_part(context: PageContext) -> list[Any]:
-    """Return what the scheduler did since its start; nothing without one."""
+    """Return the section on the scheduler's attempts or comparisons; [] if no scheduler is configured."""
     if context.scheduler is None:
         return []
     head = html.H2("trimaran scheduler")

@@ -1,4 +1,4 @@
-"""State of ``trimaran scheduler``, from its metrics and its comparison in shadow, cached for five seconds."""
+"""State of ``trimaran scheduler``, from its metrics and, in shadow mode, its comparison; cached for five seconds."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,11 +19,11 @@ class SchedulerStatus:
     """State of a scheduler.
 
     Attributes:
-        leads: whether this replica holds the Lease, or is in shadow.
-        knows_load: whether it scores nodes by measured load.
-        attempts: number of attempts since its start, by result.
+        leads: whether this replica holds the Lease, or runs in shadow mode.
+        knows_load: whether the scheduler scores nodes by measured load.
+        attempts: number of scheduling attempts since the scheduler's start, by result.
         pending: number of pending pods, by queue.
-        shadow: its comparison with the other scheduler; None if it binds pods.
+        shadow: comparison with the other scheduler; None in mode ``bind``.
     """
 
     leads: bool
@@ -63,7 +63,7 @@ class SchedulerState:
     def _read(self) -> SchedulerStatus:
         samples = _samples(self._scheduler.text("/metrics"))
         if _PENDING not in samples:
-            raise ServiceUnavailable("the metrics are not those of trimaran scheduler: check its address")
+            raise ServiceUnavailable(f"no {_PENDING} in /metrics: is this the URL of a trimaran scheduler?")
         return SchedulerStatus(
             bool(_total(samples, "trimaran_scheduler_leads")),
             bool(_total(samples, "trimaran_scheduler_load_known")),
@@ -76,7 +76,7 @@ class SchedulerState:
         try:
             return self._scheduler.get("/shadow")
         except ServiceUnavailable as error:
-            if error.status == _NOT_FOUND:  # it binds pods
+            if error.status == _NOT_FOUND:  # in mode bind there is no comparison
                 return None
             raise
 

@@ -10,12 +10,12 @@ from watcher.workload_table import ClusterTotals
 
 #: Name, color of each line, and whether it is dashed.
 _LINES = (("capacity", "#8a8f98", True), ("requested", "#c77700", False), ("used", "#2f6fde", False))
-_LARGE = 1000.0  # from which amounts have no decimals
+_LARGE = 1000.0  # amounts from this one have no decimals
 _RESOURCES = (("CPU", "cores", 1.0), ("Memory", "GiB", 2.0**30))
 
 
 def totals_charts(totals: ClusterTotals) -> html.Div:
-    """Return a chart of capacity, requests and use over the last day for each resource, with a text of its end."""
+    """Return a chart of capacity, requests and use over the last day for each resource, with its newest values."""
     blocks = []
     for resource, (name, unit, scale) in enumerate(_RESOURCES):
         values = {line: getattr(totals, line)[resource] / scale for line, _, _ in _LINES}

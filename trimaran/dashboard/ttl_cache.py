@@ -62,7 +62,7 @@ class TTLCache:
             return cached
 
     def _refresh(self, key: Any, load: Callable[[], Any]) -> None:
-        """Load a value in a thread, without the lock; after an error the next caller after the stale time loads it."""
+        """Load a value in a thread, without the lock; if that fails, the first caller after the stale time loads it."""
         if key in self._refreshing:
             return
         self._refreshing.add(key)
@@ -72,7 +72,7 @@ class TTLCache:
                 value = load()
                 with self._locks[key]:
                     self._values[key] = (), self._clock(), value
-            except Exception as error:  # noqa: BLE001  the caller has an answer; a later one gets the error
+            except Exception as error:  # noqa: BLE001  this caller gets the old value; a later caller gets the error
                 _log.warning("cannot refresh %s", key, extra={"reason": str(error)})
             finally:
                 self._refreshing.discard(key)

@@ -136,12 +136,12 @@ def _chart(
     Args:
         id_: id of the chart.
         containers: the containers.
-        resource: the resource.
-        places: places of the values on the horizontal axis.
-        x_axis: plotly's attributes of this axis.
+        resource: resource, such as ``cpu_cores``.
+        places: positions of the values on the horizontal axis.
+        x_axis: plotly's attributes of the horizontal axis.
         title: title of the vertical axis.
-        lines: lines of each container; the later ones are dotted.
-        scale: amount of a unit of the vertical axis.
+        lines: lines of each container; all but the first are dotted.
+        scale: divisor from the resource's unit to the unit of the vertical axis.
     """
     figure = go.Figure()
     for number, (container, of) in enumerate(zip(containers, lines, strict=True)):
@@ -171,7 +171,7 @@ def _chart(
 
 
 def _days(containers: Sequence[Mapping[str, Any]]) -> list[Any]:
-    """Return charts and a table of the use on the last measured days; nothing for a watcher that does not send them."""
+    """Return charts and a table of the use on the last measured days; [] if the watcher does not send them."""
     days = [each.get("by_day") for each in containers]
     count = max((len(each["highest_memory_bytes"]) for each in days if each), default=0)
     if not count or not all(days):

@@ -1,4 +1,4 @@
-"""Workloads as columns for the Workloads page: what all running pods of each request, use and should request."""
+"""Workloads as arrays for the Workloads page: requests, use and recommended requests of their running pods."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -42,10 +42,10 @@ class WorkloadList:
         pods: number of running pods, shape (workloads,).
         requested: requests.
         used: expected use.
-        recommended: requests that the watcher recommends; the present ones where it recommends none.
+        recommended: requests that the watcher recommends; the present requests where it recommends none.
         wasted: unused part of the requests.
-        changes: changes that the containers' requests need, such as ``lower``, ``raise``; "" without any.
-        reasons: reasons why requests are not lowered; "" without any.
+        changes: changes that the containers' requests need, such as ``lower``, ``raise``; "" for no change.
+        reasons: reasons why requests are not lowered; "" if there are none.
         unmeasured: containers of running pods that were never measured: their workload, container, pods and reason.
     """
 
@@ -70,7 +70,7 @@ class WorkloadList:
         try:
             newest = float(document["timestamp"])
             read = [read_workload(item, newest) for item in document["workloads"]]
-            unmeasured = tuple(map(_unmeasured, document.get("not_measured", ())))  # an older watcher has none
+            unmeasured = tuple(map(_unmeasured, document.get("not_measured", ())))  # older watchers do not send it
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise BadAnswer(
                 f"the watcher does not recommend requests; is it an older version? ({type(error).__name__}: {error})"
@@ -111,12 +111,12 @@ class WorkloadList:
         return [each for each in self.unmeasured if _matches(each[0], search, namespace)]
 
     def order(self, chosen: Int64s, sort: str) -> Int64s:
-        """Return some workloads in the order of a column, the largest first; by ``name`` in their own order."""
+        """Return the chosen workloads sorted by a column, the largest first; for ``name`` their order stays."""
         values = self.column(sort)
         return chosen if values is None else chosen[np.argsort(-values[chosen], kind="stable")]
 
     def column(self, sort: str) -> Float64s | None:
-        """Return the values that a word of the page sorts by; None for the name."""
+        """Return the values of the column that ``sort`` names, such as ``waste CPU``; None for ``name``."""
         what, _, resource = sort.partition(" ")
         if what == "pods":
             return self.pods
@@ -127,7 +127,7 @@ class WorkloadList:
         return values
 
     def rows(self, chosen: Sequence[int]) -> list[WorkloadRow]:
-        """Return rows of the table for some workloads."""
+        """Return the rows of the table for the chosen workloads."""
         return [
             WorkloadRow(
                 "/".join(self.workloads[place][1:]),
@@ -196,6 +196,6 @@ def _recommended(container: AdvisedContainer, resource: str) -> float:
 
 
 def _texts(workload: AdvisedWorkload, field: str, wanted: Sequence[str] = ()) -> list[str]:
-    """Return the different texts of a field of all containers and resources, in their order."""
+    """Return the distinct texts of a field over all containers and resources, in order of appearance."""
     texts = (getattr(container, field)[resource] for container in workload.containers for resource in RESOURCES)
     return list(dict.fromkeys(text for text in texts if text and (not wanted or text in wanted)))

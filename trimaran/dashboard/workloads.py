@@ -1,4 +1,4 @@
-"""Workloads page: requests next to their use, by workload and by namespace, and the cluster's lines over a day."""
+"""Workloads page: requests next to their use, by workload and by namespace, and charts of the cluster over a day."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -111,14 +111,14 @@ def _shown(rows: Sequence[WorkloadRow], page: int | None, what: str) -> tuple[An
 
 
 def _page(items: Sequence[Any], page: int | None, what: str) -> tuple[Sequence[Any], str]:
-    """Return the items of a page, and a text that says which page it is."""
+    """Return the items of a page, and a text with the number of items and of the page."""
     pages = max(1, -(-len(items) // ROWS))
     page = min(max(1, page or 1), pages)
     return items[(page - 1) * ROWS : page * ROWS], f"{len(items)} {what}, page {page} of {pages}"
 
 
 def _unmeasured_table(containers: Sequence[tuple[Workload, str, int, str]]) -> Any:
-    """Return a table of the containers that were never measured, the first of them; None without any."""
+    """Return a table of the first 50 containers that were never measured; None if all were measured."""
     if not containers:
         return None
     more = f", the first {ROWS} of {len(containers)}" if len(containers) > ROWS else ""
@@ -138,7 +138,7 @@ def _table(rows: Sequence[WorkloadRow]) -> Any:
 
 
 def _cells(row: WorkloadRow) -> list[Any]:
-    """Return the cells of a row. Requests have the recommended ones behind an arrow, where these differ."""
+    """Return the cells of a row; a request that should change is followed by an arrow and the recommended one."""
     workload = row.workload
     if workload is None:
         name: list[Any] = [dcc.Link(row.name, href=f"?{urlencode({'namespace': row.name})}")]

@@ -155,7 +155,7 @@ def test_a_state_of_another_version_is_told(change: dict[str, Any] | None) -> No
         request = callback_request(SCREEN, location={"pathname": "/moves", "search": ""})
         answer = page.post("/_dash-update-component", json=request)
     assert answer.status_code == 200
-    assert "a service has answered with other fields than expected" in answer.text
+    assert "the answer of a service has unexpected fields" in answer.text
 
 
 def test_the_newest_move_is_first_with_the_load_when_it_was_planned() -> None:

@@ -137,8 +137,8 @@ def test_other_services_at_the_address_are_reported() -> None:
             scheduler=SchedulerState(JsonService("scheduler", f"{url}/x")),
             alerts=Alerts(JsonService("Prometheus", url)),
         )
-        assert "cannot be read" in texts(overview._alerts(context))
+        assert "malformed answer" in texts(overview._alerts(context))
     with served_app(Response("# no metrics of ours\n")) as url:
-        with pytest.raises(ServiceUnavailable, match="not those of trimaran scheduler"):
+        with pytest.raises(ServiceUnavailable, match="is this the URL of a trimaran scheduler"):
             SchedulerState(JsonService("scheduler", url)).read()
     assert "does not answer" in texts(actor_tiles(context)[2])
