@@ -8,7 +8,7 @@ __all__ = ["kubectl_plugin", "main"]
 
 
 def main(program: str = "trimaran") -> None:
-    """Run the command; without the extra ``watcher``, or with other modules of our names, end with one line."""
+    """Run the command; exit with one line if the extra ``watcher`` is missing or other modules have our names."""
     try:
         check_own("client", "runtime", "scoring", "watcher")
         with needing_watcher(f"the command {program}"):

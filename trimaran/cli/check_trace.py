@@ -18,7 +18,7 @@ from trimaran.traces.trace import RESOURCES
 def check(folders: tuple[Path, ...], output: str) -> None:
     """Check the files of one or more traces, and list all problems, with file, row, value and remedy.
 
-    An error makes a trace unusable: replays refuse it. A warning names what is ignored, or odd but possible.
+    An error makes a trace unusable: replays refuse it. A warning names data that is ignored, or possible but unusual.
 
     \b
     Example: trimaran simulate check worlds/a

@@ -91,7 +91,7 @@ def check(
 
 
 def _show_verdict(verdict: StartVerdict, lines: KeyLines) -> None:
-    """Print why kube-scheduler refuses a file, and what of it is not known."""
+    """Print why kube-scheduler refuses a file, and which values were not checked."""
     for status, problems in (("refused", verdict.refused), ("warning", verdict.unchecked)):
         for problem in problems:
             line = lines.line_of(problem.path)
@@ -103,9 +103,9 @@ def _show_verdict(verdict: StartVerdict, lines: KeyLines) -> None:
 def _scheduler_problem(
     file: SchedulerFile, configuration: SchedulerConfiguration, allow: Collection[str]
 ) -> tuple[str, bool]:
-    """Return why ``trimaran scheduler`` does not take a file, "" if it does, and whether the file's values are wrong.
+    """Return why ``trimaran scheduler`` refuses a file ("" if it does not), and whether this is an error of the file.
 
-    A plugin that it does not have does not make a file wrong, nor do unknown keys, which are counted already.
+    Plugins that trimaran lacks are no error, nor are unknown keys, which the caller counts.
     """
     from trimaran.scheduler.profiles.configuration import read_setup  # slow to import
 

@@ -15,14 +15,14 @@ from trimaran.scheduler_file import SchedulerFile
 
 @dataclass(frozen=True)
 class Users:
-    """Programs that read such a file, each with "yes" or with the reason why it cannot use this one.
+    """Programs that read a KubeSchedulerConfiguration, each with "yes" or the reason why it cannot use this file.
 
     Attributes:
         file: the file.
-        configuration: the file, read.
+        configuration: parsed content of the file.
         version: version of kube-scheduler.
         allow: names of the plugins that this kube-scheduler has in addition to those of Kubernetes.
-        judged: function that says whether kube-scheduler starts with a file.
+        judged: returns whether kube-scheduler starts with a file, and why not.
     """
 
     file: SchedulerFile
@@ -32,7 +32,7 @@ class Users:
     judged: Callable[[bytes], StartVerdict]
 
     def rows(self) -> Iterator[list[str]]:
-        """Yield the users other than a stock kube-scheduler and ``trimaran scheduler``."""
+        """Yield name and answer of each program other than a stock kube-scheduler and ``trimaran scheduler``."""
         if self.configuration.enabled - self.allow - in_tree_plugins(self.version):
             yield ["kube-scheduler with the Go plugins", self._go_plugins()]
         yield ["kube-scheduler with trimaran's extender", self._extender()]
@@ -40,7 +40,7 @@ class Users:
         yield ["trimaran score", score if self._scored() else "no: it enables no score that is implemented"]
 
     def _go_plugins(self) -> str:
-        """Return the answer for the scheduler of scheduler-plugins, whose scores' arguments trimaran reads itself."""
+        """Return the answer for kube-scheduler with the Go plugins; trimaran checks the arguments of their scores."""
         verdict = verdict_of(
             self.file.text, self.version, self.allow | UPSTREAM_PLUGINS, UPSTREAM_PLUGINS.intersection(PLUGINS)
         )
@@ -50,12 +50,12 @@ class Users:
         return verdict.row
 
     def _refused(self) -> list[str]:
-        """Return the keys that are unknown, and our own options, which the Go plugins do not have."""
+        """Return the paths of unknown keys and of trimaran's own options, which the Go plugins refuse."""
         options = {note.path for note in self.configuration.notes if note.path in OWN_OPTIONS}
         return [*unknown_keys(self.configuration), *sorted(options)]
 
     def _extender(self) -> str:
-        """Return the answer for kube-scheduler with the extender, which gets the file without trimaran's plugins."""
+        """Return the answer for kube-scheduler with the extender: it reads a conversion without trimaran's plugins."""
         from trimaran.extender.kube_scheduler import ExtenderEndpoint, render_config  # only needed here
         from trimaran.extender.profiles import our_plugins
 

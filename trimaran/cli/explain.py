@@ -78,7 +78,7 @@ def get_or_exit(address: str, access: dict[str, Path | None], path: str, **query
     except ServiceUnavailable as error:
         if error.status != 401:
             fail(error, 1)
-        if str(error) == TOKEN_NEEDED:  # which is for programs that send requests
+        if str(error) == TOKEN_NEEDED:  # this message is for programs; add the commands for a person
             fail(f"{_TOKEN_NEEDED}: kubectl create token ACCOUNT > FILE, then --token-file FILE", 1)
         fail(f"{error} (--token-file)", 1)
 

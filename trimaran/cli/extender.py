@@ -145,11 +145,11 @@ def config(
 
 
 def _refuse(verdict: "StartVerdict") -> None:
-    """Raise a ValueError if kube-scheduler does not start with a file; report what of it is not known."""
+    """Raise a ValueError if kube-scheduler refuses the converted file; else print the values that were not checked."""
     if verdict.missing:
         raise ValueError(f"profiles: kube-scheduler has no plugin {', '.join(verdict.missing)}, and does not start")
     if verdict.refused:
-        raise ValueError(f"{verdict.refused[0]}: kube-scheduler does not start with it")
+        raise ValueError(f"{verdict.refused[0]}: kube-scheduler does not start with this file")
     _report_unchecked(verdict)
 
 
@@ -177,8 +177,8 @@ def _check(
         report_newest_version()
         kubernetes_version = LATEST_VERSION
     document, answer = file.document, judge(kube_scheduler, kubernetes_version, allow)(file.text)
-    problems = [f"{each}: kube-scheduler does not start with it" for each in answer.refused]
-    if not problems:  # otherwise values may have any type
+    problems = [f"{each}: kube-scheduler does not start with this file" for each in answer.refused]
+    if not problems:  # validate_config expects values of the right types
         problems += validate_config(document, url if has_url else "", allow, kubernetes_version)
     problems += [f"profiles: kube-scheduler has no plugin {each}, and does not start" for each in answer.missing]
     verdict = "the configuration is valid, and uses the extender"
@@ -202,7 +202,7 @@ def _read(source: str) -> bytes:
     """Return the content of a URL, or of a file; ``-`` is standard input.
 
     Raises:
-        ValueError: it cannot be read.
+        ValueError: the URL or the file cannot be read.
     """
     if not source.startswith(("http://", "https://")):
         try:

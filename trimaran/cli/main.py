@@ -75,7 +75,7 @@ class LazyGroup(click.Group):
             _give_up_output()
             raise SystemExit(1) from None
         except Exception as error:
-            failures = sys.modules.get("scoring.plugins.failures")  # no plugin ran without it
+            failures = sys.modules.get("scoring.plugins.failures")  # not imported if no plugin ran
             plugin, point = ("", "") if failures is None else failures.blamed(error)
             if not plugin:
                 raise
@@ -104,7 +104,7 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the called command; an unknown name is a usage error with the nearest command."""
+        """Return the called command; an unknown name is a usage error that suggests the nearest command."""
         if args[0] not in COMMANDS:
             from difflib import get_close_matches  # only this error needs it
 
@@ -123,7 +123,7 @@ def _give_up_output() -> None:
     """Discard buffered output that cannot be written: at exit Python would try again, and report the error again."""
     for stream in (sys.stdout, sys.stderr):
         try:
-            if stream is not None:  # closed before Python started
+            if stream is not None:  # None if it was closed before Python started
                 stream.flush()
         except OSError:
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

@@ -49,7 +49,7 @@ def credential_options(server: str, prefix: str = "", argument: str = "access") 
     Args:
         server: name of the server, for the help.
         prefix: beginning of the options' names, such as ``extender-``.
-        argument: name of the command's argument for the credentials: keyword arguments of the server's client.
+        argument: name of the command's argument that gets the credentials, as keyword arguments of the server's client.
     """
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
@@ -72,7 +72,7 @@ def controller_options(port: int, *others: tuple[str, str, str]) -> Decorator:
 
     Args:
         port: default port.
-        others: options that set one setting each: option, setting, help.
+        others: further options, each as flag, name of the setting that the flag sets, and help.
     """
     return service_options(
         port,
@@ -103,7 +103,7 @@ def kubernetes_options(command: Callable[..., None]) -> Callable[..., None]:
     """
 
     @path_option("--kube-config", help="Kubeconfig file. [default: the pod's service account]")
-    @click.option("--kube-context", default="", help="Context of the kubeconfig. [default: the current one]")
+    @click.option("--kube-context", default="", help="Context of the kubeconfig. [default: the current context]")
     @wraps(command)
     def with_kubernetes(*arguments: Any, kube_config: Path | None, kube_context: str, **options: Any) -> None:
         command(*arguments, kubernetes=partial(kubernetes_api, kube_config, kube_context), **options)
@@ -147,7 +147,7 @@ class KubernetesVersion(click.ParamType[str]):
 def kubernetes_version_option(command: Command) -> Command:
     """Add ``--kubernetes-version`` to a command, which gets None without the option: see :func:`report_newest_version`.
 
-    It is the version of kube-scheduler whose rules of scoring are used.
+    The option selects the version of kube-scheduler whose rules of scoring are used.
     """
     from scoring.kubernetes_version import KUBERNETES_VERSIONS
 
@@ -187,9 +187,9 @@ def judge(program: Path | None, kubernetes_version: str, allow: Collection[str])
     """Return a function that checks whether kube-scheduler starts with a KubeSchedulerConfiguration.
 
     Args:
-        program: kube-scheduler to ask; None for the rules of the version.
+        program: kube-scheduler to start with the file; None to check the file by the known rules of the version.
         kubernetes_version: version of kube-scheduler.
-        allow: names of plugins that it has in addition to those of Kubernetes.
+        allow: names of plugins that this kube-scheduler has in addition to those of Kubernetes.
     """
     from trimaran.kube_scheduler.binary import KubeSchedulerProgram
     from trimaran.kube_scheduler.verdict import verdict_of
@@ -199,7 +199,7 @@ def judge(program: Path | None, kubernetes_version: str, allow: Collection[str])
     return partial(verdict_of, kubernetes_version=kubernetes_version, others=allow)
 
 
-_SILENT = logging.NullHandler()  # one object, since a logger takes each only once
+_SILENT = logging.NullHandler()  # one object: a logger ignores a handler that it already has
 
 
 def connected(address: str | None, access: "WatcherCredentials | None" = None) -> "WatcherClient":
@@ -247,11 +247,11 @@ def kubernetes_api(kube_config: Path | None, context: str) -> Iterator["Kubernet
 
 @contextlib.contextmanager
 def scheduler_file_or_exit(path: Path, allow_with: str = "--allow ") -> "Iterator[SchedulerFile]":
-    """Yield a KubeSchedulerConfiguration file; exit with status 2 if it, or the ``with`` block, has a ValueError.
+    """Yield a KubeSchedulerConfiguration file; exit with status 2 if the file or the ``with`` block raises ValueError.
 
     Args:
         path: the file.
-        allow_with: the command's option that allows a plugin, for errors about an unknown one; "" if there is none.
+        allow_with: the command's option that allows an unknown plugin, for error messages; "" if there is none.
     """
     from trimaran.scheduler_file import scheduler_file
 
@@ -263,7 +263,7 @@ def scheduler_file_or_exit(path: Path, allow_with: str = "--allow ") -> "Iterato
 
 
 def renamed_option(old: str, new: str) -> Callable[[Command], Command]:
-    """Return a decorator that makes a command refuse the old name of an option, with an error that has the new name."""
+    """Return a decorator that makes a command refuse the old name of an option, and name the new one."""
 
     def refuse(_context: click.Context, _option: click.Parameter, value: str | None) -> None:
         if value is not None:
@@ -273,7 +273,7 @@ def renamed_option(old: str, new: str) -> Callable[[Command], Command]:
 
 
 def fail(error: Exception | str, status: int) -> NoReturn:
-    """Print an error to standard error, in one line except for settings, and exit with this status."""
+    """Print an error to standard error, in one line unless it lists errors of settings, and exit with a status."""
     from client.errors import AccessDenied, BadSettings
 
     hint = "; see --token-file and --client-certificate" if isinstance(error, AccessDenied) else ""

@@ -152,7 +152,7 @@ def place(
                 nodes, (pending, skipped) = _from_files(nodes_file, pods_file, scheduler_name)
             batch = read_batch(nodes, pending, skipped, peaks=peaks, limit=limit, gangs_within=gangs_within)
             if plan_file is not None:
-                plan_file.open("a").close()  # fails before a long search
+                plan_file.open("a").close()  # an unwritable file must fail before the long search
             settings = SearchSettings(spread_weight, rounds, seconds or default_seconds(batch.problem.pods))
             result = make_plan(
                 batch.problem, settings, seed, exact=exact, bound_seconds=bound_seconds, report=_show_progress

@@ -18,7 +18,7 @@ _SECONDS = 60.0
 
 
 def template_containers(api: KubernetesApi, workload: Workload) -> Collection[str] | None:
-    """Return the names of the containers and init containers in a workload's template; None if it does not exist.
+    """Return the names of the containers and init containers in a workload's template; None without such a workload.
 
     Raises:
         requests.RequestException: the workload cannot be read.
@@ -48,7 +48,7 @@ def check_resize(api: KubernetesApi) -> None:
 
 
 def pods_by_workload(api: KubernetesApi, wanted: Iterable[Workload]) -> dict[Workload, dict[str, Collection[str]]]:
-    """Return the names of the running pods of some workloads, each with the names of its containers.
+    """Return the running pods of the wanted workloads: by workload and name of the pod, the names of its containers.
 
     Exits with status 1 if the pods cannot be listed.
     """

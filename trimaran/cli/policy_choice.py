@@ -1,4 +1,4 @@
-"""Policies that the commands of ``trimaran simulate`` replay: of the catalogue, or of KubeSchedulerConfigurations."""
+"""Policies that ``trimaran simulate`` replays: from the catalogue, or from KubeSchedulerConfigurations."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -69,7 +69,7 @@ def chosen_policies(written: Sequence[str]) -> PolicyChoice:
 
 
 def chosen_objects(file: Path | None, choice: PolicyChoice) -> tuple[Mapping[str, Any], ...]:
-    """Return the objects of a file; exit with status 2 if they cannot be used, also because no policy is standalone."""
+    """Return the objects of a file; exit with status 2 if the file is invalid, or no policy is standalone."""
     if file is None:
         return ()
     if not choice.standalone:

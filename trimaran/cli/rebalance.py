@@ -130,7 +130,7 @@ def resume(kube_config: str | None, file: Path | None, assignments: tuple[str, .
 
 
 def _get(url: str, path: str, token_file: Path | None, **query: str) -> dict[str, Any]:
-    """Return the JSON of a route of the rebalancer; exit with status 1 if there is none."""
+    """Return the JSON of a route of the rebalancer; exit with status 1 if the rebalancer does not answer."""
     from runtime.http.json_service import JsonService, ServiceUnavailable  # so that --help is quick
 
     try:
@@ -141,7 +141,7 @@ def _get(url: str, path: str, token_file: Path | None, **query: str) -> dict[str
 
 
 def status_lines(document: dict[str, Any]) -> list[str]:
-    """Return the state as lines for people."""
+    """Return the state of a rebalancer as lines of text."""
     brake = document["brake"]
     doing = "moves pods" if document["acts"] else "only observes"
     lines = [f"mode {document['mode']}: {doing}, {document['searches']} searches"]

@@ -201,7 +201,7 @@ def _latest(history: PrometheusHistory, promql: str, _at: int | None, _deadline:
 
 
 def _write(folder: Path, trace: Trace, counts: RecordingCounts) -> None:
-    """Write the trace, and print the number of recorded and omitted pods; exit with status 1 without recorded pods."""
+    """Write the trace, and print the number of recorded and omitted pods; exit with status 1 if there are none."""
     if counts.unknown:
         echo(
             f"trimaran: {counts.unknown} pods are left out: neither the Kubernetes API nor kube-state-metrics has "
@@ -209,7 +209,7 @@ def _write(folder: Path, trace: Trace, counts: RecordingCounts) -> None:
             err=True,
         )
     if not counts.recorded:
-        fail("the recording has no pods", 1)
+        fail("the recording has no pods: see --matchers, --node-selector, --last and --until", 1)
     write_or_fail(trace, folder)
     summary: dict[str, Any] = {
         "nodes": len(trace.nodes),

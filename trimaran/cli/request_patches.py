@@ -30,7 +30,7 @@ class RequestPatch(NamedTuple):
 
 
 def no_template(_workload: Workload) -> None:
-    """Return None: the lookup without access to the cluster."""
+    """Return None: the lookup of template containers if the cluster cannot be read."""
 
 
 def request_patches(
@@ -38,8 +38,8 @@ def request_patches(
 ) -> Iterator[RequestPatch]:
     """Yield a strategic-merge patch of the template of each workload with a request to change.
 
-    Workloads of other kinds have no patch, nor have those that have ended, except for CronJobs. Init containers and
-    containers that the template does not have, such as injected ones, are noted and not patched.
+    Workloads of other kinds and ended workloads, except CronJobs, get no patch. Init containers and containers that
+    are not in the template, such as injected sidecars, get a note instead of a patch.
     """
     for advice in advised:
         workload = advice.workload
@@ -87,7 +87,7 @@ def resize_patches(
 def _pod_spec(
     changed: Iterable[AdvisedContainer], kind: str, template: Collection[str] | None
 ) -> tuple[tuple[str, ...], dict[str, Any]]:
-    """Return notes, and the part of a pod's specification with the changed containers; empty without any."""
+    """Return notes, and the part of a pod's specification with the patched containers; empty if there are none."""
     notes: list[str] = []
     spec: dict[str, list[Mapping[str, Any]]] = {}
     for container in changed:
@@ -106,7 +106,7 @@ def _pod_spec(
 
 
 def _requests(container: AdvisedContainer, kind: str) -> Mapping[str, str]:
-    """Return the changed requests; empty if none changes. A request with a reason does not change."""
+    """Return the requests of a container that change; a request with a reason not to lower it stays."""
     if not container.pods and kind != "CronJob":
         return {}
     return {

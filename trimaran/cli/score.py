@@ -154,7 +154,7 @@ def score(
 
 
 def _basis(scores: Scores, read: WatcherInput) -> str:
-    """Return the data that the nodes are scored by."""
+    """Return a text that names the data by which the nodes are scored."""
     snapshot = read.snapshot
     if snapshot is None or NodeGrade.ALLOCATION in scores.grades:
         return f"allocation: {read.missing or (scores.judgment and scores.judgment.reasons[0])}"
@@ -196,7 +196,7 @@ def _profile(
     if others:
         echo(f"trimaran: kube-scheduler also scores by plugins that are not available here: {others}", err=True)
     if not scored:
-        raise ValueError(f"{config_file}: profile {profile.scheduler_name} has no known score plugin")
+        raise ValueError(f"{config_file}: {profile.scheduler_name} has no known score plugin; name one by --plugin")
     return profile
 
 
@@ -224,7 +224,7 @@ def _of_plugins(names: Sequence[str], kubernetes_version: str) -> Profile:
 
 
 def _with_plugins(document: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
-    """Return a valid KubeSchedulerConfiguration with other score plugins, of weight 1, and the same arguments."""
+    """Return a copy of a KubeSchedulerConfiguration that scores by the named plugins, each of weight 1."""
     plugins = {"score": {"disabled": [{"name": "*"}], "enabled": [{"name": name} for name in names]}}
     profiles = [{**profile, "plugins": plugins} for profile in document.get("profiles") or [{}]]
     return {**document, "profiles": profiles}

@@ -23,8 +23,8 @@ class WatcherInput:
     Attributes:
         snapshot: metrics of the nodes; None if there are none.
         missing: reason why there are no metrics; "" with metrics.
-        levels: expected use of pods; None if requests count.
-        why_by_requests: reason why requests count.
+        levels: learned use of workloads; None if pods count by their requests.
+        why_by_requests: reason why pods count by their requests.
         read_at: Unix time of the reading.
     """
 
@@ -48,9 +48,9 @@ def read_watcher(
     required: bool,
     learned_use: bool,
 ) -> WatcherInput:
-    """Read the watcher; print a warning for what it does not have.
+    """Read metrics and learned use from a watcher; print a warning if it lacks either.
 
-    Exits with status 1 if it refuses, or has no metrics and ``required`` is true.
+    Exits with status 1 if the watcher refuses, or has no metrics and ``required`` is true.
 
     Args:
         address: address of the watcher; None to embed one.
@@ -87,7 +87,7 @@ def _metrics(client: WatcherClient, window: str | None, *, required: bool) -> tu
 
 
 def _levels(client: WatcherClient, profile: Profile) -> tuple[UseLevels | None, str]:
-    """Return the expected use of pods and "", or None and the reason why requests count.
+    """Return the learned use of workloads and "", or None and the reason why pods count by their requests.
 
     Raises:
         ClientError: the watcher refuses.

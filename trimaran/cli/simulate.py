@@ -293,7 +293,7 @@ def _open_report(path: Path) -> None:
 
 def _write_report(sections: Sequence[ReportSection], path: Path) -> None:
     """Write the HTML report, and its data as JSON to the same path with suffix ``.json``."""
-    from trimaran.simulator.report.page import write_report  # draws: an extra, and a second of imports
+    from trimaran.simulator.report.page import write_report  # imports matplotlib, which is an extra, for a second
 
     if not any(section.comparison for section in sections):
         return  # interrupted before the first replay finished

@@ -1,4 +1,4 @@
-"""Options that the commands of ``trimaran simulate`` with replays share."""
+"""Options that all commands of ``trimaran simulate`` with replays share."""
 
 import os
 from collections.abc import Callable
@@ -48,7 +48,7 @@ WINDOW_OPTIONS = {
 class OnceCommand(click.Command):
     """Command that refuses an option given twice, unless it is repeatable.
 
-    click takes the last value, so a second ``--policy`` of a command with one policy would drop the first in silence.
+    click takes the last value: a second ``--policy`` of ``run`` would silently replace the first one.
     """
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -130,13 +130,13 @@ _SHARED: tuple[Callable[[Any], Any], ...] = (
         "--ceiling/--no-ceiling",
         default=True,
         show_default=True,
-        help="Let pods use no more than their node's CPU, and end jobs later for it; without, demand is use.",
+        help="Limit the use of pods to their node's CPU, and let jobs end later; otherwise pods use what they demand.",
     ),
     click.option(
         "--learned-use",
         is_flag=True,
-        help="Let policies of the form NAME=FILE expect what workloads use, as with extender.learned_use; without, "
-        "their requests. Others do what their name says.",
+        help="Let policies of the form NAME=FILE score pods by the learned use of their workloads, as with "
+        "extender.learned_use, instead of by requests. Does not change policies of the catalogue.",
     ),
     option("--jobs", default=1, callback=_jobs, help="Number of processes; -1 for all processors."),
     click.option(

@@ -90,7 +90,7 @@ def _read(client: WatcherClient, wanted: Sequence[str] | None, node: str | None)
         node: node to read; None for all nodes.
     """
     snapshots: dict[str, WatcherMetrics] = {}
-    missing: Exception = ValueError("--windows is empty")
+    missing: Exception = ValueError("--windows is empty: name windows, such as 15m,5m")
     try:
         windows = client.windows() if wanted is None else wanted
     except ClientError as error:
@@ -215,7 +215,7 @@ def _cell(node: NodeMetrics | None, type_: str, output: str) -> str:
 
 
 def _grades(snapshots: _Snapshots) -> dict[str, str]:
-    """Return the grade of each node: one for all windows, or each window with its grade, such as 5m: last_good."""
+    """Return the grade of each node: that of all windows or, if they differ, window and grade, as in 5m: last_good."""
     by_window = {window: grades(metrics) for window, metrics in snapshots.items()}
     result = {}
     for name in {name for of_nodes in by_window.values() for name in of_nodes}:
@@ -262,7 +262,7 @@ def _grade_rank(grade: str) -> int:
 
 
 def _sort_key(sort: str, snapshots: _Snapshots, name: str, grade: str, now: float) -> Any:
-    """Return the key that sorts a node by an order of --sort."""
+    """Return the sort key of a node for a value of ``--sort``."""
     node = next(iter(snapshots.values())).data.get(name)
     keys = {"name": name, "age": -_age(snapshots, name, now), "coverage": _coverage(node), "grade": _grade_rank(grade)}
     if sort in keys:

@@ -43,10 +43,10 @@ KubeOptions = tuple[Path | None, str]
 )
 @click.option("--patch", is_flag=True, help="Print patches with the recommended requests as YAML; apply nothing.")
 @click.option(
-    "--in-place", is_flag=True, help="With --patch: patches that resize the running pods, instead of their templates."
+    "--in-place", is_flag=True, help="With --patch: print patches that resize running pods, not patches of templates."
 )
-@path_option("--kube-config", help="With --patch: kubeconfig file, to read templates and pods.")
-@click.option("--kube-context", default="", help="Context of the kubeconfig. [default: the current one]")
+@path_option("--kube-config", help="With --patch: kubeconfig file for reading templates and pods from the cluster.")
+@click.option("--kube-context", default="", help="Context of the kubeconfig. [default: the current context]")
 @output_option("text", "wide", "json", "yaml")
 def workloads(
     address: str,
@@ -128,7 +128,7 @@ def _not_measured(document: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _document(address: str, access: WatcherCredentials, namespace: str | None) -> dict[str, Any]:
-    """Return the watcher's workloads, and print what it leaves out; exit with the reason if there are none."""
+    """Return the watcher's workloads, and print a notice if it omits workloads; exit with the reason if it has none."""
     try:
         with ServiceClient(address, **access) as client:
             document = client.workload_document(namespace)
@@ -142,7 +142,7 @@ def _document(address: str, access: WatcherCredentials, namespace: str | None) -
 
 
 def _totals(containers: Iterable[AdvisedContainer]) -> dict[str, list[float]]:
-    """Return what all running pods request and use, and what lower requests would free: CPU and memory each."""
+    """Return requests, use, and the requests that could be freed, as sums over all running pods: CPU and memory."""
     totals = {name: [0.0] * len(RESOURCES) for name in _TOTALS}
     for each in containers:
         for place, resource in enumerate(RESOURCES):
@@ -158,7 +158,7 @@ def _print_patches(measured: Sequence[AdvisedWorkload], unchecked: str, kube: Ku
 
     Args:
         measured: the workloads.
-        unchecked: line about what was not checked.
+        unchecked: line with the reasons against lower requests that were not checked.
         kube: kubeconfig and context to read the templates with; None to read none.
     """
     echo("# Strategic-merge patches of requests, one document each. Nothing was applied.")
@@ -217,7 +217,7 @@ def _show(measured: Sequence[AdvisedWorkload], output: str) -> None:
 
 
 def _change(container: AdvisedContainer, resource: str) -> str:
-    """Return the present request, and the recommended one if it differs by more than the watcher keeps."""
+    """Return the present request, followed by the recommended request if the watcher advises a change."""
     request, recommended = container.requests[resource], container.recommended[resource]
     present = QUANTITY[resource](request) if request else "-"
     is_kept = recommended is None or container.verdict[resource] == "keep"

@@ -40,7 +40,7 @@ def report_benefit(
     """Print the expected benefit of load-aware placement in the cluster, and return the exit status.
 
     Args:
-        settings: settings of the watcher, which give access to the cluster, and to the metrics without a watcher.
+        settings: settings of a watcher, for access to the cluster and, if ``watcher`` is None, to the provider.
         watcher: URL of a running watcher; None to read the metrics from the provider.
         access: token file, CA file and client certificate for the watcher.
         output: ``text``, ``json`` or ``yaml``.
@@ -77,7 +77,7 @@ def _read_cluster(settings: Settings) -> NodeTable:
 def _read_metrics(
     settings: Settings, watcher: str | None, access: tuple[Path | None, Path | None, Path | None]
 ) -> WatcherMetrics | None:
-    """Return the metrics of a watcher or of the provider; None, with the reason on standard error, without metrics."""
+    """Return the metrics of a watcher or of the provider; if there are none, print the reason and return None."""
     deadline = time.monotonic() + (0 if watcher else _WAIT_SECONDS)
     try:
         with _client(settings, watcher, access) as client:

@@ -377,7 +377,7 @@ def test_a_file_with_which_kube_scheduler_does_not_start_is_refused(tmp_path, te
         done = CliRunner().invoke(main, ["extender", "config", str(file), "--kubernetes-version", "1.37", *option])
         assert done.exit_code == (1 if option else 2)
         assert problem in done.output
-        assert "kube-scheduler does not start with it" in done.output
+        assert "kube-scheduler does not start with this file" in done.output
 
 
 def test_what_is_not_known_is_not_valid(tmp_path) -> None:
