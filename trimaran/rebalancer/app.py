@@ -1,4 +1,4 @@
-"""HTTP server of ``trimaran rebalance``: probes, Prometheus metrics, the state, and why a pod stays."""
+"""HTTP server of ``trimaran rebalance``: probes, Prometheus metrics, state, and explanations why a pod stays."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -28,8 +28,8 @@ def create_app(
 
     Args:
         rebalancer: the controller.
-        status: returns the state.
-        rights: asks the API server for the rights that the account lacks.
+        status: returns the state of the rebalancer.
+        rights: returns the rights that the account lacks, as reviewed by the API server.
         is_alive: returns whether the threads make progress.
         why_not_ready: returns the reason why the cluster is not known yet; empty if it is.
         leads: returns whether this replica may act, or only observes.

@@ -1,4 +1,4 @@
-"""Consecutive searches that find a node worth relieving: a pod leaves a node only after several in a row."""
+"""Consecutive searches that find a node worth relieving: pods leave a node only after several such searches."""
 
 from collections.abc import Collection
 
@@ -7,13 +7,13 @@ class BadLooks:
     """Counts of consecutive searches by node.
 
     Args:
-        bad: searches in a row that must find a node.
-        good: searches in a row that do not find it, after which its count is reset.
+        bad: number of consecutive searches that must find a node before pods leave it.
+        good: number of consecutive searches that do not find a node, after which its count is reset.
     """
 
     def __init__(self, bad: int, good: int) -> None:
         self._bad, self._good = bad, good
-        self._counts: dict[str, tuple[int, int]] = {}  # searches that found the node, and since then those without it
+        self._counts: dict[str, tuple[int, int]] = {}  # searches that found the node; later searches that did not
 
     def observe(self, sources: Collection[str]) -> None:
         """Count a search that found these nodes worth relieving."""
@@ -23,13 +23,13 @@ class BadLooks:
             if name in sources:
                 counts[name] = min(found + 1, self._bad), 0
             elif without + 1 < self._good:
-                # Below the limit every search counts: they must be consecutive.
+                # A search that does not find the node resets a count below the limit: the searches must be consecutive.
                 counts[name] = found if found >= self._bad else 0, without + 1
         self._counts = counts
 
     @property
     def is_counting(self) -> bool:
-        """True while a node was found, but not often enough: only further searches can tell."""
+        """True if a node was found in some searches, but not yet in enough to be confirmed."""
         return any(0 < found < self._bad for found, _ in self._counts.values())
 
     def is_confirmed(self, name: str) -> bool:

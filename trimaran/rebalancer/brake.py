@@ -1,6 +1,6 @@
-"""Brake: reasons to stop moving pods, from what the moves so far did.
+"""Brake: reasons to stop moving pods, found in the effects of past moves.
 
-A brake is set once and stays until a person releases it, because its reason fades as soon as the moves end.
+A set brake stays until a person releases it: its reason disappears by itself once no pods move.
 """
 
 from collections.abc import Container, Iterable, Mapping, Sequence
@@ -12,9 +12,9 @@ from trimaran.rebalancer.lineage import Member
 from trimaran.rebalancer.moves import MoveRecord, MoveState
 from trimaran.rebalancer.rules import BrakeRules
 
-_MIN_WAIT = 30.0  # seconds; shorter waits and start-ups of pods are no harm, however much they grow
+_MIN_WAIT = 30.0  # seconds; shorter waits and start-ups of pods never set the brake
 _MIN_PODS = 5  # fewer start-ups or waits say little about the cluster
-_RECENT = 600.0  # seconds for which a pod that got its node counts for the wait of pods
+_RECENT = 600.0  # seconds after scheduling in which a pod still counts in the wait of pods
 
 
 class BrakeReason(StrEnum):
@@ -70,17 +70,17 @@ def brake_reason(
 
 
 def why_failing(record: MoveRecord, member: Member) -> str:
-    """Return the text for a replacement that cannot start, or that could not a moment ago."""
+    """Return the text about a replacement that cannot start, or failed to start and is not Ready yet."""
     replaced = f"{member.pod.namespace}/{member.pod.name}, which replaces {record.name}"
     return f"the pod {replaced}, cannot start: {member.facts.failing or 'it failed, and is not Ready'}"
 
 
 def pending_wait(members: Iterable[Member], replaced: Container[str], now: float) -> float:
-    """Return the 95th percentile of the time that pods wait for a node, 0 if too few wait or waited of late.
+    """Return the 95th percentile of the pods' wait for a node; 0 if fewer than five wait or were scheduled recently.
 
     Args:
         members: all pods.
-        replaced: UIDs of replacements, which have a limit of their own.
+        replaced: UIDs of replacements, for which the brake has a separate limit.
         now: Unix time.
     """
     waits = []

@@ -1,4 +1,4 @@
-"""Caps: how many moves there may be, in all and by node, namespace and workload, by windows of time.
+"""Caps: limits on the number of moves per hour and day, in total and per node, namespace and workload.
 
 The moves of the past are the ledger's records, so a restart or another replica continues with the same numbers. A move
 counts from the moment at which it is recorded, before the eviction is requested.
@@ -16,7 +16,7 @@ DAY = 86400.0
 
 
 class Caps:
-    """Numbers of moves so far, and whether there may be one more.
+    """Numbers of moves so far, and whether the caps allow one more.
 
     Args:
         limits: the caps.
@@ -52,7 +52,7 @@ class Caps:
 
     @property
     def left(self) -> int:
-        """Number of moves that the caps in all still allow now."""
+        """Number of moves that the caps on the total still allow now."""
         limits = self._limits
         return max(0, min(self._hourly - self._hour, limits.per_day - self._day, limits.open_moves - self._open))
 

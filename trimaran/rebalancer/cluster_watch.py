@@ -63,7 +63,7 @@ class _NodeObserver(_SharedFacts[NodeFacts]):
 
 
 class _PodObserver(_SharedFacts[PodFacts]):
-    """Facts about pods by UID. Equal sets of barriers are one object, as most pods share one."""
+    """Facts about pods by UID. Equal sets of barriers share one object to save memory."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -134,7 +134,7 @@ class ClusterWatch(ReflectorGroup):
             return table.names
 
     def noted_pods(self) -> list[Pod]:
-        """Return the pods on nodes with a note of a planned target."""
+        """Return the bound pods that have an annotation with a planned target."""
         noted = {uid for uid, facts in self._pods.all().items() if facts.is_noted}
         if not noted:
             return []
@@ -148,10 +148,10 @@ class ClusterWatch(ReflectorGroup):
         Args:
             use: use of the pods over the last day.
             measured: CPU load of each node with fresh metrics, percent.
-            window: begin and end of the window that these loads are means of, Unix seconds.
+            window: begin and end of the window over which ``measured`` is averaged, Unix seconds.
             now: Unix time.
         """
-        version = self._view.pods.seen_version  # before the pods are read, which may be newer
+        version = self._view.pods.seen_version  # read first: the pods may be newer than this version, never older
         return ClusterLook(
             table=self._table(),
             pods=self._pods.all(),

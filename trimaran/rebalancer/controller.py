@@ -1,6 +1,6 @@
 """Controller of the moves: follows evicted pods, searches for moves when a trigger fires, and makes or shows them.
 
-In mode observe, and while the brake is set, it plans and reports what it would do, and writes nothing about it.
+In mode observe, and while the brake is set, the controller reports the moves that it would make, and makes none.
 """
 
 import logging
@@ -32,18 +32,18 @@ from trimaran.rebalancer.reports import MoveReporter, RebalancerCounts, gains
 from trimaran.rebalancer.rules import MoveRules
 
 _STALE_WATCH = 60.0  # seconds; a watch of the API server ends, and begins again, every 15
-_CLOCK_JUMP = 60.0  # seconds by which the clock may differ from the seconds that passed
+_CLOCK_JUMP = 60.0  # seconds by which the wall clock may deviate from the uptime between two cycles
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class SearchSchedule:
-    """Options of when to search.
+    """Options that decide when a search begins.
 
     Attributes:
         acts: whether moves are made.
-        triggers: what starts a search.
-        hot_percent: load for the trigger ``load``.
+        triggers: events that start a search.
+        hot_percent: load of a node at which the trigger ``load`` fires, percent.
         seconds: time between two searches.
     """
 
@@ -59,8 +59,8 @@ class PublishedPlan:
 
     Attributes:
         plan: the plan.
-        look: state of the cluster that it was made for.
-        acts: whether its moves are made.
+        look: state of the cluster that the plan was made for.
+        acts: whether the moves of the plan are made.
         ledger: moves of the past day, and the brake.
         caps: number of moves and its limit, by cap.
     """
@@ -121,7 +121,7 @@ class Rebalancer:
         self.published = PublishedPlan(MovePlan(nothing="no search yet"), None, schedule.acts, Ledger())
 
     def run_cycle(self) -> bool:
-        """Follow the evicted pods, and search for moves if a trigger fires; return whether the inputs are there."""
+        """Follow the evicted pods, and search for moves if a trigger fires; return whether the watches are synced."""
         if not self._watch.is_synced:
             return False
         self._check_clock()
@@ -135,7 +135,7 @@ class Rebalancer:
             if self._schedule.acts and self._can_judge():
                 ledger = self._follow(ledger)
             self._search_if_due(ledger, term)
-            if self._schedule.acts and self._can_judge():  # after the search, which a tenant's notes must not delay
+            if self._schedule.acts and self._can_judge():  # after the search, which tenants must not delay
                 moving = {record.uid for record in self.published.ledger.open_records()}
                 self._cleaner.clean(self._watch.noted_pods(), moving, self._mover(term))
         except (LeadershipLost, LedgerConflict, UnreadableLedger) as error:
@@ -145,7 +145,7 @@ class Rebalancer:
         return True
 
     def _can_judge(self) -> bool:
-        """Return whether it is known now which pods are there, and for how long."""
+        """Return whether the watches are fresh and the clock did not jump, so that pods and their ages are known."""
         return self._watch.age_seconds <= _STALE_WATCH and self._uptime() >= self._clock_rests_until
 
     def _follow(self, ledger: Ledger) -> Ledger:
@@ -171,7 +171,7 @@ class Rebalancer:
         # A growing wait alone is not worth a write: it is measured again.
         if replace(ledger, wait=before.wait) != before or abs(ledger.wait - before.wait) > HOUR / 60:
             self._store.write(ledger)
-        # After the write: if it is refused, the next cycle finds the same ends again.
+        # Report after the write: if the write fails, the next cycle finds the same ended moves again.
         for record in over:
             self._count_end(record)
             self._reporter.over(record)
@@ -184,7 +184,7 @@ class Rebalancer:
     def _failures(self, replaced: Sequence[tuple[MoveRecord, Member]]) -> dict[str, float]:
         """Return for how many seconds replacements have failed to start, by UID, and hold further moves meanwhile.
 
-        A crashing container runs in between, so a replacement that failed once counts until it is Ready.
+        A crashing container runs between its crashes, so a replacement that failed once counts until it is Ready.
         """
         now, earlier, self._failing, self._hold = self._uptime(), self._failing, {}, ""
         for record, member in replaced:
@@ -254,7 +254,7 @@ class Rebalancer:
         self._publish(plan, look, ledger, acts=acts)
 
     def _act(self, plan: MovePlan, ledger: Ledger, term: int | None, inputs: Mapping[str, Any]) -> Ledger:
-        """Make the moves of a plan; return the ledger."""
+        """Make the moves of a plan; return the ledger with these moves."""
         if plan.held:
             ledger = ledger.put_all(move.record for move in plan.held)
             self._store.write(ledger)
@@ -271,7 +271,7 @@ class Rebalancer:
         return ledger
 
     def _measure(self, look: ClusterLook, ledger: Ledger) -> Ledger:
-        """Measure the gains that are due; return the ledger."""
+        """Measure the gains of moves that are due; return the ledger with these gains."""
         found = list(measured(look, ledger.records, self._rules, self._costs))
         if found:
             ledger = ledger.put_all(found)
@@ -315,7 +315,7 @@ class Rebalancer:
         self._offset = offset
 
     def _counting(self, ledger: Ledger) -> list[MoveRecord]:
-        """Return the moves that count for caps and pauses: those of mode observe as if they had been made."""
+        """Return the moves that caps and cooldowns count; a move that mode observe only planned counts as made."""
         return [*ledger.records, *(each.changed(state=MoveState.LANDED) for each in self._observed.records)]
 
     def _publish(self, plan: MovePlan, look: ClusterLook | None, ledger: Ledger, *, acts: bool) -> None:

@@ -1,16 +1,16 @@
 """Largest CPU that pods may need on another node: measured use on a saturated node is a lower bound of demand.
 
-Processes that compete for a CPU get less than they ask for, and their node's load says so only by being full. So a pod
-is held back if its node was at 90 percent of its capacity or more in a step of the last hour, by its pods or by its
-metrics, or if the pod waited for CPU that no limit of its own withheld. The bound of such a pod is, at least its use:
+Processes that compete for a CPU use less than they demand. So a pod counts as held back if its node was at 90 percent
+of its capacity or more in a step of the last hour, by its pods or by its metrics, or if the pod waited for CPU that no
+limit of its own withheld. The bound of such a pod is the first of these that is known, and at least its use:
 
 1. the highest use of its replicas that are not held back,
-2. or else the highest of its own past hours in which its node was not saturated, and of the workload's course where
-   this is above the use,
-3. or else the upper end of what it could be: twice its use, and its use over the share of the time for which it did not
-   wait; at most the capacity of its node.
+2. the highest of its own past hours in which its node was not saturated, and of the workload's hourly profile where
+   the profile is above the use,
+3. the higher of twice its use and its use over the share of the time for which it did not wait; at most the capacity
+   of its node.
 
-A limit of the pod bounds each of them, so a pod that its own limit throttles has no hidden demand. Twice the use is the
+The pod's own limit bounds each of them, so a pod that this limit throttles has no hidden demand. Twice the use is the
 upper end of the 80 percent interval of a workload that is not known: the CPU of owners deviates by up to 80 percent
 from the expected one, see :mod:`watcher.usage.learn.learner`.
 """
@@ -33,7 +33,7 @@ WAITING: Final = 0.1
 """Share of the time waiting for CPU from which on a pod is held back, as for recommended requests."""
 _LONGEST_WAIT: Final = 0.95
 _UNKNOWN: Final = 1 + 1.28 * 0.8
-_ABOVE: Final = 1.1  # a course of less than 10 percent above the use may have been learned while held back, too
+_ABOVE: Final = 1.1  # a profile less than 10 percent above the use may have been learned while held back, too
 
 
 def demand_bounds(look: ClusterLook, arrays: PlanArrays, node_cpu: Float64s, measured: Mapping[str, float]) -> Float64s:
@@ -76,9 +76,9 @@ def demand_bounds(look: ClusterLook, arrays: PlanArrays, node_cpu: Float64s, mea
 
 
 def cpu_limit(pod: Pod) -> float | None:
-    """Return the cores that the limits of a pod allow: as a whole, and of its containers and sidecars if all have one.
+    """Return the CPU limit of a pod, cores: the lower of its own and the sum of its containers' (if all have a limit).
 
-    None without a limit.
+    None if neither is set.
     """
     lasting = [*pod.containers, *(each for each in pod.init_containers if each.restartable)]
     bounds = [pod.limits.nano(CPU)] if pod.limits.get(CPU) else []
@@ -115,7 +115,7 @@ def _highest_of_free_replicas(
 
 
 def _learned(look: ClusterLook, pods: Sequence[Pod], used: Float64s, saturated: Bools) -> Float64s:
-    """Return the use of pods that was learned while they were not held back, cores, shape (pods,); NaN without any.
+    """Return the use of pods that was learned while they were not held back, cores, shape (pods,); NaN if none was.
 
     Args:
         look: the cluster.

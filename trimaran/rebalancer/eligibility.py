@@ -1,6 +1,6 @@
-"""Eligibility of pods for moves, and of nodes as source or target: the first reason against it, as a fixed word.
+"""Eligibility of pods for moves, and of nodes as source or target: each check returns the first reason against it.
 
-The words are labels of metrics, so their number is bounded; :data:`REASONS` has the text for people.
+The reasons are label values of metrics, so their number is bounded; :data:`REASONS` has a text for each.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -40,7 +40,7 @@ class Refusal(StrEnum):
 
 Reason = PodBarrier | Refusal
 
-#: Text for each reason, with the setting where one changes it.
+#: Text for each reason, with the setting that changes it, if there is one.
 REASONS: Final[Mapping[Reason, str]] = {
     PodBarrier.TERMINATING: "it is being deleted",
     PodBarrier.NOT_READY: "it is not Ready",
@@ -60,14 +60,14 @@ REASONS: Final[Mapping[Reason, str]] = {
     Refusal.NAMESPACE: "its namespace is excluded (rebalance.namespaces, rebalance.excluded_namespaces)",
     Refusal.LABEL: "its labels exclude it (rebalance.excluded_labels)",
     Refusal.PRIORITY: "its priority protects it",
-    Refusal.YOUNG: "it is Ready for too short a time",
+    Refusal.YOUNG: "it became Ready too recently",
     Refusal.UNKNOWN_WORKLOAD: "its workload is not known yet",
     Refusal.FEW_REPLICAS: "its workload has too few replicas",
     Refusal.ROLLOUT: "its workload is rolling out",
     Refusal.PENDING_REPLICA: "another pod of its workload is not Ready",
-    Refusal.SCALED: "an autoscaler changed its replicas of late",
+    Refusal.SCALED: "an autoscaler changed its replicas recently",
     Refusal.OPEN_MOVE: "the replacement of another pod of its workload is not Ready",
-    Refusal.COOLDOWN: "it, its workload or its node moved, or an eviction was refused, of late (cooldowns)",
+    Refusal.COOLDOWN: "a cooldown of the pod, its workload or its node has not ended",
     Refusal.WORKLOAD_CAP: "its workload or namespace has used up its moves per hour",
     Refusal.BUDGET: "its disruption budget allows no eviction now",
     Refusal.MANY_BUDGETS: "more than one disruption budget covers it, so the API server refuses every eviction",
@@ -77,7 +77,7 @@ REASONS: Final[Mapping[Reason, str]] = {
     Refusal.HELD: "it is held back, to measure the gain of the other moves",
 }
 
-#: Barriers that an annotation of the pod lifts: its owner knows what a restart there costs, an administrator does not.
+#: Barriers that an annotation of the pod lifts: only the pod's owner knows the cost of a restart.
 _BY_OPT_IN: Final = frozenset({PodBarrier.JOB, PodBarrier.LOCAL_STORAGE, PodBarrier.VOLUME})
 
 
@@ -115,7 +115,7 @@ class WorkloadState:
         budgets: Iterable[DisruptionBudget],
         scalers: Iterable[ScalerFacts],
     ) -> "WorkloadState":
-        """Index facts as the API server lists them."""
+        """Return the state with the facts indexed by namespace and workload."""
         by_namespace: dict[str, list[DisruptionBudget]] = {}
         for budget in budgets:
             by_namespace.setdefault(budget.namespace, []).append(budget)
@@ -160,7 +160,7 @@ def workload_refusal(
 
     Args:
         workload: the workload.
-        members: all of its pods, also pending ones.
+        members: all pods of the workload, also pending ones.
         state: state of the workloads.
         rules: which pods may move.
         now: Unix time.

@@ -3,7 +3,7 @@
 429 with the cause DisruptionBudget    the budget is used up: wait, this pod only
 429 otherwise                          the API server is overloaded: wait with all evictions
 500 of two budgets                     permanent: the API server refuses every eviction of this pod
-any status by an admission webhook     its answer counts for this pod, also if the webhook moves the pod by itself
+any status by an admission webhook     refused for this pod, even if the webhook itself moves the pod
 404, 409                               the pod is gone, or another one has its name
 anything else                          unknown: the eviction may have happened
 """
@@ -27,7 +27,7 @@ from trimaran.cluster.target_note import REMOVED, TargetNote
 _MIN_WAIT = 10.0
 _DAY = 86400.0
 _NOTE, _EVICT, _READ = Right("patch", "pods"), Right("create", "pods", "eviction"), Right("get", "pods")
-#: Rights to pods that moves need; without the last one, a late watch ends moves too early.
+#: Rights to pods that moves need; without the right to get pods, a late watch may end moves too early.
 MOVE_RIGHTS = (_NOTE, _EVICT, _READ)
 
 
@@ -50,7 +50,7 @@ class EvictionOutcome:
 
     Attributes:
         answer: kind of the answer.
-        text: the answer for people.
+        text: the answer as a line of text.
         wait: least time until the next request for this pod, or with ``OVERLOAD`` for any pod, seconds.
     """
 
@@ -71,15 +71,15 @@ class Evictor:
         self._api, self._seconds = api, seconds
 
     def note(self, namespace: str, name: str, uid: str, note: TargetNote | None) -> str:
-        """Write a note on a pod, or remove it; return the reason if that failed."""
+        """Annotate a pod with its target, or remove the annotation if ``note`` is None; return the error, or ""."""
         annotations = dict(REMOVED) if note is None else note.annotations()
-        body = {"metadata": {"uid": uid, "annotations": annotations}}  # with another UID the API server refuses it
+        body = {"metadata": {"uid": uid, "annotations": annotations}}  # the UID guards against another pod
         try:
             object_requests.patch(self._api, object_path("Pod", name, namespace), body, Deadline.after(self._seconds))
         except REQUEST_FAILURES as error:
             failure = describe(error)
             if note is None and failure.status in {requests.codes.not_found, requests.codes.conflict}:
-                return ""  # the note went with the pod
+                return ""  # the annotation is gone with the pod
             rule = f"; {_NOTE.needed_rule()}" if failure.status == requests.codes.forbidden else ""
             return failure.reason + rule
         return ""
@@ -89,7 +89,7 @@ class Evictor:
         try:
             object_requests.evict(self._api, namespace, name, uid, Deadline.after(self._seconds))
         except requests.JSONDecodeError:
-            pass  # the status is that of a success, and the body says nothing about the pod
+            pass  # the status is a success, and the body has nothing about the pod
         except REQUEST_FAILURES as error:
             return _outcome(error)
         return EvictionOutcome(EvictionAnswer.EVICTED)
@@ -97,12 +97,12 @@ class Evictor:
     def version(self, namespace: str, name: str, uid: str) -> int:
         """Return the resource version of a pod whose eviction was requested; 0 if it is gone or cannot be read.
 
-        A watch that has not reached this version may still show the pod as it was.
+        A watch that has not reached this version may still show the pod before its eviction.
         """
         try:
             pod = object_requests.read(self._api, object_path("Pod", name, namespace), Deadline.after(self._seconds))
         except REQUEST_FAILURES:
-            return 0  # without the right to read pods one by one, the next list decides
+            return 0  # without the right to get pods, the watch shows the outcome
         match pod:
             case {"metadata": {"uid": found, "resourceVersion": version}} if found == uid:
                 return version_number(version)

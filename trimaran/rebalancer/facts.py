@@ -18,9 +18,9 @@ from trimaran.planning.cluster import unsupported_requirement
 Object = Mapping[str, Any]
 
 MOVE_ANNOTATION: Final = "rebalancer.trimaran.io/move"
-"""Annotation of a pod: "false" forbids moves, "true" allows what is by opt-in only."""
+"""Annotation of a pod: "false" forbids moves, "true" allows moves that need an opt-in."""
 SYSTEM_PRIORITY: Final = 2_000_000_000
-# Reasons of a container that does not start, or does not stay. Source: pkg/kubelet/images and kuberuntime.
+# Reasons in the status of a container that cannot start or was killed. Source: pkg/kubelet/images and kuberuntime.
 _FAILURES = frozenset({
     "ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName", "ImageInspectError",
     "SignatureValidationFailed", "CrashLoopBackOff", "CreateContainerConfigError", "CreateContainerError",
@@ -31,12 +31,12 @@ _SAFE_TO_EVICT = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 _DO_NOT_DISRUPT = "karpenter.sh/do-not-disrupt"
 _PREFER_NO_EVICTION = "descheduler.alpha.kubernetes.io/prefer-no-eviction"
 _DESCHEDULER_EVICT = "descheduler.alpha.kubernetes.io/evict"
-# The eviction of such a pod is a request to its operator, as of KubeVirt, that ends long after the answer.
+# An operator, such as KubeVirt's, evicts pods with these annotations itself, long after the API server's answer.
 _SLOW_EVICTIONS = (
     "descheduler.alpha.kubernetes.io/request-evict-only",
     "descheduler.alpha.kubernetes.io/eviction-in-progress",
 )
-# A move is open until its pod has ended, and few may be open: with years of grace, pods would stop all other moves.
+# A move is open until its pod has ended, and few moves may be open: a pod with years of grace would stop the others.
 _LONGEST_GRACE = 3600.0
 _LEAVING_TAINTS = frozenset({
     "ToBeDeletedByClusterAutoscaler", "DeletionCandidateOfClusterAutoscaler", "karpenter.sh/disrupted",
@@ -80,7 +80,7 @@ class PodFacts:
             tried.
         restarts: restarts of its containers.
         barriers: reasons in the pod itself against a move.
-        opted_in: whether an annotation allows what is by opt-in only.
+        opted_in: whether an annotation allows moves that need an opt-in.
         is_noted: whether it has an annotation of :mod:`trimaran.cluster.target_note`.
         grace: time that it may take to end when it is deleted, seconds.
         failing: reason why a container cannot start, such as ``ErrImagePull``; empty if there is none.

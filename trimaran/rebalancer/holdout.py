@@ -1,4 +1,4 @@
-"""Holdout: a fixed share of the pods whose planned moves are not made, to compare the gain of the others with."""
+"""Holdout: a fixed share of the pods whose planned moves are not made, as a control group for the other moves."""
 
 import hashlib
 
@@ -6,6 +6,6 @@ _BUCKETS = 10_000
 
 
 def is_held(lineage: str, percent: float) -> bool:
-    """Return whether the moves of a lineage are planned and not made; always the same for the same lineage."""
+    """Return whether the moves of a lineage are planned but not made; always the same for the same lineage."""
     digest = hashlib.blake2b(lineage.encode(), digest_size=8).digest()
     return int.from_bytes(digest) % _BUCKETS < percent / 100 * _BUCKETS

@@ -1,7 +1,7 @@
-"""Ledger: everything that the rebalancer must not forget, as a value that goes into a ConfigMap.
+"""Ledger of the moves of the past day and of the brake, which the rebalancer stores in a ConfigMap.
 
-It is written before each eviction and read by every new leader, so that a kill loses nothing: neither the moves that
-count for the caps, nor those whose replacement is awaited, nor the brake.
+The ledger is written before each eviction and read by every new leader. So a killed process loses neither the moves
+that count for the caps, nor the moves whose replacement is awaited, nor the brake.
 """
 
 import math
@@ -21,7 +21,7 @@ _VERSION = 1
 _MOST_BYTES = 1_000_000  # the API server takes 1 MiB of data in a ConfigMap
 _LONGEST_TEXT = 1000  # characters
 _DEFAULTS = {each.name: each.default for each in fields(MoveRecord)}
-#: Reasons that version 0.1 cannot read, and the nearest one that it can: after a rollback the brake must hold, too.
+#: Reasons that version 0.1 cannot read, with the nearest that it can read: the brake must survive a rollback.
 _NEAREST = {BrakeReason.FAILING: BrakeReason.LOST}
 
 
@@ -31,7 +31,7 @@ class Brake:
 
     Attributes:
         reason: the reason.
-        text: the reason for people.
+        text: the reason as a sentence.
         at: Unix time.
     """
 
@@ -57,7 +57,7 @@ class Ledger:
     def put(self, record: MoveRecord) -> "Ledger":
         """Return the ledger with a record added, or replaced if the move is known.
 
-        An earlier move of the same pod stays if it was made: it counts for the caps, and for the pod's pause.
+        An earlier move of the same pod stays if it was made: it counts for the caps, and for the pod's cooldown.
         """
         kept = tuple(each for each in self.records if each.uid != record.uid or self._is_another(each, record))
         return replace(self, records=tuple(sorted((*kept, record), key=lambda each: each.planned_at)))
@@ -74,7 +74,7 @@ class Ledger:
         return earlier.is_made and earlier.key != record.key
 
     def find(self, key: tuple[str, float]) -> MoveRecord | None:
-        """Return a move; None if there is none."""
+        """Return the record of a move by its key; None if it is unknown."""
         return next((record for record in self.records if record.key == key), None)
 
     def open_records(self) -> list[MoveRecord]:
@@ -83,7 +83,7 @@ class Ledger:
 
     def with_brake(self, brake: Brake | None) -> "Ledger":
         """Return the ledger with another brake. None releases the brake: earlier moves no longer count towards it."""
-        if brake is not None:  # its text names what others wrote, and must fit into the ConfigMap
+        if brake is not None:  # the text may quote long messages, and must fit into the ConfigMap
             return replace(self, brake=replace(brake, text=masking.to_line(brake.text, _LONGEST_TEXT)))
         return replace(self, brake=None, records=tuple(map(_forgiven, self.records)))
 
@@ -93,7 +93,7 @@ class Ledger:
         return self if len(kept) == len(self.records) else replace(self, records=kept)
 
     def fitting(self, most_bytes: int = _MOST_BYTES) -> "Ledger":
-        """Return the ledger without the oldest ended moves that make its text longer than some bytes."""
+        """Return the ledger, without its oldest ended moves if its text would be longer than ``most_bytes``."""
         excess = len(self.to_json().encode()) - most_bytes
         kept: list[MoveRecord] = []
         for record in self.records:
@@ -118,7 +118,7 @@ class Ledger:
         """Read the text of the ConfigMap; unknown fields are ignored.
 
         Raises:
-            ValueError: it is not a ledger, has a field of another type, or is one of a later version.
+            ValueError: the text is not a ledger, has a field of another type, or is of a later version.
         """
         try:
             document = orjson.loads(text)
@@ -131,7 +131,7 @@ class Ledger:
 
 
 def _forgiven(record: MoveRecord) -> MoveRecord:
-    """Return a record of which nothing counts for the brake. Its state stays: a lost move is still lost."""
+    """Return a record that no longer counts towards the brake. Its state stays: a lost move is still lost."""
     match record.state:
         case MoveState.LANDED:
             return record.changed(measured=None, restarts=0, evicted_at=0.0, ready_at=0.0)
@@ -141,7 +141,7 @@ def _forgiven(record: MoveRecord) -> MoveRecord:
 
 
 def _stored(brake: Brake) -> Mapping[str, Any]:
-    """Return a brake for the ConfigMap: ``reason`` as version 0.1 knows it, and ``exact`` where that is another one."""
+    """Return a brake for the ConfigMap: a ``reason`` that version 0.1 knows, and the true one as ``exact``."""
     if (nearest := _NEAREST.get(brake.reason)) is None:
         return asdict(brake)
     return {**asdict(brake), "reason": nearest, "exact": brake.reason}
@@ -154,7 +154,7 @@ class _StoredBrake(msgspec.Struct):
     exact: str = ""
 
     def read(self) -> Brake:
-        """Return the brake. An unknown reason, of a later version, is read as STOPPED: a person has to release it."""
+        """Return the brake. An unknown reason, of a later version, is read as STOPPED: a person releases the brake."""
         known = [reason for reason in (self.exact, self.reason) if reason in set(BrakeReason)]
         return Brake(BrakeReason(known[0]) if known else BrakeReason.STOPPED, self.text, self.at)
 
@@ -168,7 +168,7 @@ class _Stored(msgspec.Struct):
 def _short(record: MoveRecord) -> Mapping[str, Any]:
     """Return the fields of a record that differ from their default, so that a thousand moves stay below 1 MiB.
 
-    Numbers that JSON cannot have are left out, since a ledger that cannot be read stops all moves.
+    NaN and infinity, which JSON lacks, are left out, since a ledger that cannot be read stops all moves.
     """
     return {
         name: round(value, 4) if isinstance(value, float) else value

@@ -36,7 +36,7 @@ class LedgerStore:
         """Return the ledger; an empty one if there is no ConfigMap.
 
         Raises:
-            UnreadableLedger: the ConfigMap holds something else.
+            UnreadableLedger: the ConfigMap has no ledger, or one that cannot be read.
             requests.RequestException, OSError: see ``REQUEST_FAILURES``.
         """
         data = self._config_map.read()
@@ -53,10 +53,10 @@ class LedgerStore:
             ) from error
 
     def write(self, ledger: Ledger) -> None:
-        """Write the ledger over the version that was read or written last, without old moves if it is too long.
+        """Replace the ledger that was read or written last; old moves are dropped if the text would be too long.
 
         Raises:
-            LedgerConflict: another process wrote it since.
+            LedgerConflict: another process wrote the ledger in between.
             requests.RequestException, OSError: see ``REQUEST_FAILURES``; the write may have succeeded.
         """
         fitting = ledger.fitting()

@@ -1,6 +1,6 @@
 """Lineages: a pod and the pods that replace it after evictions, whatever their names and UIDs are.
 
-Cooldowns go by lineage. By the pod's UID a replacement would look like a new pod, and could be moved again at once.
+Cooldowns apply to lineages: by UID, a replacement would look like a new pod, and could be moved again at once.
 
     StatefulSet     namespace, kind, workload and ordinal: the replacement has the same name
     Deployment      UID of the first evicted pod; a replacement is a pod of the same workload and revision that was
@@ -49,7 +49,7 @@ def replacements(
 
     Args:
         records: moves of the past day.
-        members: all pods by workload, of those workloads that have an evicted pod.
+        members: all pods of the workloads that have an evicted pod, by workload.
     """
     claimed = {record.replacement for record in records if record.replacement}
     evicted = sorted((each for each in records if each.state == MoveState.EVICTED), key=lambda each: each.evicted_at)
@@ -143,12 +143,12 @@ class CooldownClock:
 
 
 def refused(record: MoveRecord, cooldowns: Cooldowns, least: float = 0.0) -> MoveRecord:
-    """Return a move as refused. Its pause doubles with each refusal in a row, up to a day.
+    """Return the record of a move that was refused. Its pause doubles with each consecutive refusal, up to a day.
 
     Args:
         record: the move, with the number of refusals before this one.
         cooldowns: lengths of the pauses.
-        least: least pause, seconds.
+        least: shortest pause, seconds.
     """
     wait = min(cooldowns.refusal * float(2 ** min(record.refusals, 16)), DAY)
     return record.changed(state=MoveState.REFUSED, refusals=record.refusals + 1, wait=max(least, wait))

@@ -1,8 +1,8 @@
-"""State of a cluster at one time, and the problem of moves that follows from it, as arrays.
+"""State of a cluster at one time, and the move problem that is made from it, as arrays.
 
-A pod's past is what the watcher keeps of it. A replacement inherits the past of the pod that it replaces; other new
-pods begin with the mean course of their workload. While the replacement of an evicted pod has no node, the planned
-target carries its use and its requests. A pod that is being deleted has its requests only: its use soon ends.
+A pod's past is its use that the watcher has recorded. A replacement inherits the past of the pod that it replaces;
+other new pods begin with the hourly profile of their workload. While the replacement of an evicted pod has no node, its
+use and requests count on the planned target. A pod that is being deleted counts by its requests only.
 """
 
 from collections import defaultdict
@@ -40,14 +40,14 @@ class ClusterLook:
     """State of a cluster at one time.
 
     Attributes:
-        table: nodes with the pods on them; the look owns it.
+        table: nodes with the pods on them; a copy that nothing else changes.
         pods: facts about all pods, by UID.
         nodes: facts about all nodes, by name.
         pending: pods without a node.
         state: state of the workloads.
         use: use of the pods over the last day.
         measured: CPU load of each node with fresh metrics, percent.
-        window: begin and end of the window that these loads are means of, Unix seconds.
+        window: begin and end of the window over which ``measured`` is averaged, Unix seconds.
         now: Unix time.
         unknown_nodes: reason for each node whose free CPU and memory are not known.
         version: resource version up to which the pods are known; 0 if unknown.
@@ -91,11 +91,11 @@ class ClusterLook:
 
 @dataclass(frozen=True, eq=False)
 class PlanArrays:
-    """Problem of moves of a cluster.
+    """Move problem of a cluster, and the pods of its rows.
 
     Attributes:
         members: pods in the problem's order; the problem has further rows for replacements without a node.
-        problem: the problem; no pod is movable yet.
+        problem: the move problem; no pod is marked as movable yet.
         is_known: whether the past of each pod was measured, shape (pods of the problem,).
     """
 
@@ -125,7 +125,7 @@ def known_steps(use: PodUseTable, history: float = STEPS * STEP_SECONDS) -> int:
 def plan_arrays(
     look: ClusterLook, records: Sequence[MoveRecord], steps: int, last_hour_share: float = 0.0, burst_steps: int = 0
 ) -> PlanArrays:
-    """Return the problem of moves of a cluster.
+    """Return the move problem of a cluster.
 
     Args:
         look: the cluster.
@@ -155,7 +155,7 @@ def plan_arrays(
     requests = np.array([[in_tree_requests(pod, name) for pod in pods] for name in (CPU, MEMORY)], np.int64)
     requests = np.concatenate([requests.reshape(2, len(pods)), np.zeros((2, len(waiting)), np.int64)], axis=1)
     room = [look.table.allocatable(name) - look.table.in_tree_requests(name) for name in (CPU, MEMORY)]
-    free = np.array(room, np.float64)  # 64-bit integers could wrap
+    free = np.array(room, np.float64)  # sums of 64-bit integers could overflow
     _reserve(free, look, waiting)
     problem = MoveProblem(
         capacity=np.array([look.table.capacity(CPU) / 1000, look.table.capacity(MEMORY) / 2**30]),
@@ -179,7 +179,7 @@ def measured_cpu(use: PodUseTable, pods: Sequence[Pod]) -> tuple[Float16s, Float
 
 
 def recent_moves(table: NodeTable, records: Sequence[MoveRecord]) -> Iterator[RecentMove]:
-    """Yield the moves that were made, as the correction of measured loads takes them.
+    """Yield the moves that were made, as input for the correction of measured loads.
 
     Args:
         table: nodes.
@@ -196,7 +196,7 @@ def recent_moves(table: NodeTable, records: Sequence[MoveRecord]) -> Iterator[Re
 
 
 def measured_arrays(look: ClusterLook, steps: int) -> PlanArrays:
-    """Return the cluster with the use of the last steps as it was measured; unknown steps have the pod's mean."""
+    """Return the move problem with the measured use of the last steps; unknown steps get the pod's mean."""
     arrays = plan_arrays(look, (), steps)
     cpu = _rows(look.use.cpu_cores, _places(look.use, [each.pod for each in arrays.members]))[:, -steps:]
     nobody = np.zeros(len(cpu), np.bool_)
@@ -217,7 +217,7 @@ def _reserve(free: Float64s, look: ClusterLook, waiting: Sequence[MoveRecord]) -
 
 
 def _places(use: PodUseTable, pods: Sequence[Pod]) -> Int64s:
-    """Return the row of each pod in the table of use, by UID, or by name where the watcher knows none; else -1."""
+    """Return the row of each pod in the table of use, by UID, or by name if the watcher has no UIDs; -1 if absent."""
     by_uid = {uid: place for place, uid in enumerate(use.uids) if uid}
     by_name = {name: place for place, (name, uid) in enumerate(zip(use.names, use.uids, strict=True)) if not uid}
     return np.array(
@@ -233,7 +233,7 @@ def _places_by_uid(use: PodUseTable, uids: Sequence[str]) -> Int64s:
 
 
 def _rows(table: Float16s, places: Int64s, inherited: Int64s | None = None, more: Int64s | None = None) -> Float16s:
-    """Return the rows of a table, NaN for row -1; inherited rows fill what is unknown, and further rows follow."""
+    """Return rows of a table, NaN for row -1; ``inherited`` rows fill unknown values, and the rows ``more`` follow."""
     rows = table[places] if len(table) else np.full((places.size, table.shape[1]), np.nan, np.float16)
     rows[places < 0] = np.nan
     if inherited is not None and (inherited >= 0).any():

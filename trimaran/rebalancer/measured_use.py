@@ -27,7 +27,7 @@ class UseSource(Protocol):
 
 
 class UseReader:
-    """Use of pods and nodes, as it was last read.
+    """Use of pods and nodes that was last read from the watcher.
 
     Args:
         source: the watcher.
@@ -37,7 +37,7 @@ class UseReader:
     Attributes:
         pods: use of the pods over the last day.
         loads: CPU load of each node with fresh metrics that are not suspect, percent.
-        window: begin and end of the window that these loads are means of, Unix seconds.
+        window: begin and end of the window over which ``loads`` are averaged, Unix seconds.
     """
 
     def __init__(self, source: UseSource, max_age: float, clock: Callable[[], float]) -> None:

@@ -1,10 +1,10 @@
-"""Steps of one move. A kill after any of them leaves a state from which the next leader continues.
+"""Steps of one move. If the process is killed after any step, the next leader continues from there.
 
 1  check the move again, with the newest state
 2  record it in the ledger, where it counts for the caps from now on
-3  note the target on the pod
+3  annotate the pod with the target
 4  request the eviction
-5  record the answer; remove the note if the pod stays
+5  record the answer; remove the annotation if the pod stays
 """
 
 from collections.abc import Callable, Mapping
@@ -28,7 +28,7 @@ _STOPPING = frozenset({EvictionAnswer.OVERLOAD, EvictionAnswer.FORBIDDEN, Evicti
 
 
 class LeadershipLost(Exception):
-    """This process no longer holds the Lease: what it knows is outdated."""
+    """This process no longer holds the Lease: its view of the cluster may be outdated."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class PodMover:
         youngest = max((each.facts.created_at for each in look.members.get(record.of, ())), default=0.0)
         refusals = self._refusals(record, ledger)
         facts = look.pods.get(record.uid, PodFacts())
-        planned_at = round(self.clock(), 4)  # as the ledger keeps it: a part of the move's key
+        planned_at = round(self.clock(), 4)  # rounded like the ledger: it is part of the key
         record = record.changed(planned_at=planned_at, youngest=youngest, refusals=refusals, grace=facts.grace)
         if why := objection(look, record, ledger.records, self.rules):
             self.counts.refusals["recheck"] += 1
@@ -76,7 +76,7 @@ class PodMover:
         ledger = self._record(record, ledger)
         until = self.clock() + self.rules.timeout
         why = self.evictor.note(record.namespace, record.name, record.uid, self._note(record, until))
-        self._check_leadership()  # after a suspension the note times out, and nothing may be written about that either
+        self._check_leadership()  # if the process was suspended, another may lead now: write nothing
         if why:
             outcome = EvictionOutcome(EvictionAnswer.DENIED, f"the target cannot be noted on the pod: {why}")
         else:
@@ -124,7 +124,7 @@ class PodMover:
 
     @staticmethod
     def _refusals(record: MoveRecord, ledger: Ledger) -> int:
-        """Return the number of refused evictions of a lineage in a row."""
+        """Return the number of consecutive refused evictions of a lineage."""
         of_lineage = [each for each in ledger.records if each.lineage == record.lineage]
         last = max(of_lineage, key=lambda each: each.planned_at, default=None)
         return last.refusals if last is not None and last.state is MoveState.REFUSED else 0

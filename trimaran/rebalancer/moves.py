@@ -17,9 +17,9 @@ class MoveState(StrEnum):
     LANDED = "landed"
     """The replacement is Ready."""
     HELD = "held"
-    """Planned and not made, to measure the gain of the others."""
+    """Planned and not made, to compare the gains of other moves with it."""
     REFUSED = "refused"
-    """The eviction was refused, or not requested in the end."""
+    """The eviction was refused, or was never requested."""
     LOST = "lost"
     """No replacement became Ready in time."""
 
@@ -51,11 +51,11 @@ class MoveRecord:
         youngest: creation time of the youngest pod of the workload before the eviction; its replacement is younger.
         restarts_before, restarts: restarts of the evicted pod, and of its replacement.
         measured: measured reduction of the cost; None before it is measured.
-        refusals: refused evictions of the lineage in a row.
+        refusals: number of consecutive refused evictions of the lineage.
         wait: time after ``planned_at`` before which a refused move is not tried again, seconds.
         grace: time that the evicted pod may take to end, seconds.
-        version: resource version of the pod after the request for its eviction: what is known of earlier versions
-            says nothing about the outcome; 0 if it is not known.
+        version: resource version of the pod after the request for its eviction: a watch of earlier
+            versions does not show the outcome yet; 0 if unknown.
         excused: whether a person released the brake after the move was lost, so that it does not set the brake again.
     """
 
@@ -106,7 +106,7 @@ class MoveRecord:
 
     @property
     def is_open(self) -> bool:
-        """True while the replacement is still to become Ready."""
+        """True while the replacement is awaited: it is not Ready, and the move has not failed."""
         return self.state in OPEN_STATES
 
     @property

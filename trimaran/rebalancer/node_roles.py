@@ -1,4 +1,4 @@
-"""Roles of nodes in a plan: which may be the source of moves, and which the target, with the reason against it."""
+"""Roles of nodes in a plan: sources and targets of moves, with the reason why a node is not one of them."""
 
 from collections.abc import Mapping
 
@@ -44,11 +44,11 @@ class NodeRoles:
         self._recent = percents(use, capacity, _DISAGREEMENT_STEPS)[0]
 
     def sources(self) -> dict[str, NodeBarrier | NodeRefusal]:
-        """Return the reason by name of each node that no pod may leave."""
+        """Return the nodes that no pod may leave: the reason, by name of the node."""
         return {name: why for name in self._look.table.names if (why := self._source_refusal(name)) is not None}
 
     def targets(self) -> dict[str, NodeBarrier | NodeRefusal]:
-        """Return the reason by name of each node to which no pod may move."""
+        """Return the nodes to which no pod may move: the reason, by name of the node."""
         return {name: why for name in self._look.table.names if (why := self._target_refusal(name)) is not None}
 
     def _source_refusal(self, name: str) -> NodeBarrier | NodeRefusal | None:
@@ -78,7 +78,7 @@ class NodeRoles:
         return None if self._caps.allows_target(name) else NodeRefusal.CAP
 
     def _measure_refusal(self, name: str) -> NodeRefusal | None:
-        """Return a reason to distrust a node's load: it is not measured, or its pods' use says otherwise."""
+        """Return a reason to distrust a node's load: it is not measured, or deviates from its pods' use."""
         measured = self._measured.get(name)
         if measured is None:
             return NodeRefusal.NOT_MEASURED

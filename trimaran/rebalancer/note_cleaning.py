@@ -1,4 +1,4 @@
-"""Removal of notes that no open move is about, such as after a kill."""
+"""Removal of target annotations that belong to no open move, such as after a process was killed."""
 
 from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass
@@ -16,8 +16,8 @@ class _Pause:
     """Pause of a namespace after requests for its pods.
 
     Attributes:
-        seconds: its length.
-        ends_at: its end, on the clock that never jumps.
+        seconds: length of the pause.
+        ends_at: end of the pause, on the clock that never jumps.
     """
 
     seconds: float
@@ -25,10 +25,10 @@ class _Pause:
 
 
 class NoteCleaner:
-    """Removal of notes within a budget, since a tenant may write notes on its pods again and again.
+    """Removal of target annotations within a budget, since tenants may write them on their pods again and again.
 
-    A cycle sends at most 10 requests, and stops at the first that fails. After them a namespace is left alone for 5
-    seconds, then for twice as long each time, up to 5 minutes. Five quiet minutes after a pause it begins again.
+    A cycle sends at most 10 requests, and stops at the first that fails. Then a namespace pauses for 5 seconds, and
+    after each further cycle for twice as long, up to 5 minutes. Five minutes without requests reset its pause.
 
     Args:
         uptime: clock that never jumps, seconds.
@@ -42,9 +42,9 @@ class NoteCleaner:
         """Remove the annotations of the given pods.
 
         Args:
-            noted: the pods with a note.
-            moving: UIDs of the pods whose notes are needed.
-            mover: writer of notes, which knows whether this process may write still.
+            noted: the pods with the annotation.
+            moving: UIDs of the pods of open moves, which keep the annotation.
+            mover: writer of annotations; its ``leads`` returns whether this process may still write.
         """
         now = self._uptime()
         self._pauses = {name: each for name, each in self._pauses.items() if now < each.ends_at + _MAX_SECONDS}

@@ -1,8 +1,8 @@
-"""Outcomes of moves: what became of the evicted pods, and what each move gained.
+"""Outcomes of moves: the replacements of evicted pods, and the gain of each move.
 
 The gain is measured after the move, over some hours: the cost that both nodes would have had if the pod had stayed,
-less the cost that they had. Nothing before the move enters, so regression to the mean cannot pass for a gain. For a
-move that was not made it is the other way round: the cost that they had, less the cost if the pod had moved.
+less the cost that they had. Loads before the move do not count, so regression to the mean cannot look like a gain. The
+gain of a move that was held back is the cost that both nodes had, less the cost that they would have had with the move.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,14 +17,14 @@ from trimaran.rebalancer.moves import MoveRecord, MoveState
 from trimaran.rebalancer.rules import MoveRules
 from watcher.pod_use_table import PERIOD_STEPS, STEP_SECONDS
 
-_LATE = 1800.0  # seconds for which a gain is tried to be measured, once it is due
+_LATE = 1800.0  # seconds after its due time in which a gain may still be measured
 # Seconds after which an eviction whose outcome is not known counts as refused if the pod is there: a minute for the
 # request, and one by which the watch may be late.
 _UNANSWERED = 120.0
 
 
 def followed(look: ClusterLook, records: Sequence[MoveRecord], rules: MoveRules) -> Iterator[MoveRecord]:
-    """Yield the records that have changed: evictions that are seen, replacements, and moves that are over.
+    """Yield the records that have changed: by evictions, by replacements, or by the end of the move.
 
     Args:
         look: state of the cluster.
@@ -51,7 +51,7 @@ def followed(look: ClusterLook, records: Sequence[MoveRecord], rules: MoveRules)
 
 
 def _seen(record: MoveRecord, member: Member | None, look: ClusterLook, rules: MoveRules) -> MoveRecord:
-    """Return a planned move as evicted if its pod is gone, or as refused if the pod is there for long."""
+    """Return a planned move as evicted if its pod is gone, or as refused if it is there after two minutes."""
     if record.state is not MoveState.PLANNED:
         return record
     if member is None or member.pod.terminating:
@@ -63,10 +63,10 @@ def _seen(record: MoveRecord, member: Member | None, look: ClusterLook, rules: M
 def _awaited(
     record: MoveRecord, found: Member | None, look: ClusterLook, rules: MoveRules, *, is_there: bool
 ) -> MoveRecord:
-    """Return the move of an evicted pod with what is known of its replacement.
+    """Return the record of an evicted pod, updated by the state of its replacement.
 
-    While the evicted pod is seen, its workload has all its pods only because the watch is late or the eviction had no
-    effect, so a move is over without a replacement only once the pod is seen deleted.
+    A move ends without a replacement only once the watch shows that the pod is deleted: before, the workload has all
+    its pods only because the watch is late or the eviction had no effect.
     """
     if found is not None:
         record = record.changed(replacement=found.pod.uid, landed_on=found.pod.node_name, restarts=found.facts.restarts)
@@ -126,7 +126,7 @@ class _GainMeter:
         self._places = {member.pod.uid: place for place, member in enumerate(arrays.members)}
 
     def gain(self, record: MoveRecord) -> float | None:
-        """Return the gain of a move, or of a move that was not made; None if pod or node are gone."""
+        """Return the gain of a move that was made or held back; None if the pod or a node is gone."""
         is_made = record.state is MoveState.LANDED
         place = self._places.get(record.replacement if is_made else record.uid)
         here, there = (record.landed_on, record.source) if is_made else (record.source, record.target)

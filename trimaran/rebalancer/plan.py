@@ -1,7 +1,7 @@
-"""Plan of moves: which pods would move where, what both nodes' loads would be, and why the others stay.
+"""Plan of moves: pods with their targets, the predicted loads of both nodes, and the reasons why other pods stay.
 
-Pure: the state of the cluster, the moves of the past day and the time come in, the plan goes out. The dry run is the
-same plan, so it places the evicted pods, too.
+A plan is a pure function of the state of the cluster, the moves of the past day and the time. A dry run makes the same
+plan, in which evicted pods count on their targets.
 """
 
 from collections import Counter
@@ -45,7 +45,7 @@ class PlannedMove:
     """A planned move, with the predicted loads of both nodes.
 
     Attributes:
-        record: the move as the ledger keeps it.
+        record: record of the move for the ledger.
         source, target: loads of the nodes.
     """
 
@@ -67,11 +67,11 @@ class MovePlan:
         targets: reason by name of each node to which no pod may move.
         hot: names of the nodes that are worth relieving.
         steps: number of past steps that the plan uses.
-        prospects: best move of each of the pods that would relieve their nodes most, by UID, also where it gains too
-            little: target, gain, and lower end of the gain's interval.
+        prospects: best moves of the pods that would relieve their nodes most, even if they gain too little: by UID,
+            target, gain, and lower end of the gain's interval.
         hidden: CPU that each pod may need in addition to its use, because its node was saturated, by UID, cores.
         min_gain: least gain of a move.
-        missing: number of further searches that must find a node, by its name.
+        missing: number of further searches that must find a node before pods leave it, by name of the node.
     """
 
     moves: tuple[PlannedMove, ...] = ()
@@ -141,7 +141,7 @@ class _Search:
         use, capacity = self._arrays.problem.node_use(), self._arrays.problem.capacity
         measured = corrected_loads(look.measured, look.window, recent_moves(look.table, records))
         cpu, memory = percents(use, capacity, HOUR_STEPS)
-        # The sum of the pods leaves out what runs outside of pods, and pods whose use is not known.
+        # The sum of the pods' use lacks other processes and pods of unknown use, so the measured load may be higher.
         self._levels = np.maximum(cpu, [measured.get(name, 0.0) for name in self._names]), memory
         self._needed = demand_bounds(look, self._arrays, use[0], measured)
         self._hidden = self._hidden_demand()
@@ -192,12 +192,12 @@ class _Search:
             if state is MoveState.PLANNED:
                 self._caps.add(planned.record)
                 self._cooldowns.add(planned.record)
-            planner.close(found[0].target)  # its level is known before the move only
+            planner.close(found[0].target)  # its level does not include this move
             planner.exclude(self._spent(planned.record))
         return moves
 
     def _held(self, held: Bools, made: int) -> list[PlannedMove]:
-        """Return moves that are not made, so that their share of all moves is the holdout's."""
+        """Return moves that are held back, as many as the share of held moves needs to reach ``holdout_percent``."""
         share = self._rules.holdout_percent / 100
         before = sum(record.state is MoveState.HELD for record in self._records)
         moved = sum(record.is_made for record in self._records) + made
@@ -213,7 +213,7 @@ class _Search:
         return MovePlanner(problem, self._costs, self._rules.min_gain, _ENOUGH, self._rule)
 
     def _movable(self, stays: "dict[str, Reason]") -> tuple[Bools, Bools]:
-        """Return the pods that may move, and those that are held back, which are added to ``stays``."""
+        """Return the pods that may move, and the pods of the holdout, which are added to ``stays``."""
         movable, held = (np.zeros(self._arrays.pods, np.bool_) for _ in range(2))
         for place, member in enumerate(self._arrays.members):
             uid = member.pod.uid
@@ -276,7 +276,7 @@ class _Search:
         return np.asarray(np.maximum(*shares))
 
     def _accepts(self, place: int) -> Bools:
-        """Return the nodes on which a pod may run and that stay below the target's level, shape (nodes,)."""
+        """Return the nodes that accept a pod and whose load with it is at most ``target_percent``, shape (nodes,)."""
         problem, table = self._arrays.problem, self._look.table
         pod = self._arrays.members[place].pod
         accepts = table.rows.constraints.allows(pod) & table.feasible(pod)
@@ -286,7 +286,7 @@ class _Search:
         return accepts & self._is_target
 
     def _add_hidden_demand(self) -> None:
-        """Add to the targets of recent moves what the moved pods may need and their metrics do not show yet."""
+        """Add the hidden demand of recently moved pods to the levels of their targets, whose metrics lack it so far."""
         capacity, begin = self._arrays.problem.capacity[0], self._look.window[0]
         for record in self._records:
             if record.is_made and record.hidden and record.evicted_at >= begin and record.node in self._look.table:
@@ -308,7 +308,7 @@ class _Search:
         return float(means[0]), float(means[1])
 
     def _spent(self, record: MoveRecord) -> Bools:
-        """Return the pods that may not move after a move in this plan: its workload's, and where caps are reached."""
+        """Return the pods that may not move after a planned move: those of its workload, and where caps are reached."""
         workloads = np.zeros(len(self._numbers), np.bool_)
         workloads[self._numbers[record.of]] = True
         if not self._caps.allows_namespace(record.namespace):

@@ -16,7 +16,7 @@ def objection(look: ClusterLook, record: MoveRecord, records: Sequence[MoveRecor
     """Return the reason why a planned move must not be made any more; "" if it may.
 
     Args:
-        look: newest state of the cluster; its use of the pods does not matter.
+        look: newest state of the cluster; its attribute ``use`` is not read.
         record: the planned move.
         records: moves of the past day.
         rules: the limits.

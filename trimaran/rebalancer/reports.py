@@ -50,7 +50,7 @@ class RebalancerCounts:
 
 
 def gains(records: Iterable[MoveRecord]) -> tuple[dict[tuple[str, str], float], dict[str, int]]:
-    """Return the mean predicted and measured gain, and the number of moves, of the moves made and of those held."""
+    """Return mean predicted and measured gains, and numbers of moves, of the groups ``moved`` and ``held``."""
     means: dict[tuple[str, str], float] = {}
     counts: dict[str, int] = {}
     measured = [record for record in records if record.measured is not None]

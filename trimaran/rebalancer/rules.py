@@ -1,7 +1,7 @@
-"""Rules of the rebalancer: every limit with its default; :mod:`trimaran.rebalancer.settings` has settings for 12.
+"""Rules of the rebalancer: every limit with its default; :mod:`trimaran.rebalancer.settings` sets 12.
 
-The others are constants, as the settings removed for them say: ``watcher/settings/removed.py``. Replays, benchmarks and
-tests make rules of their own.
+The other limits are constants; ``watcher/settings/removed.py`` has the removed settings for them. Replays, benchmarks
+and tests create rules with other limits.
 """
 
 from dataclasses import dataclass, field
@@ -54,12 +54,12 @@ class Cooldowns:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodRules:
-    """Rules of which pods may move.
+    """Rules that decide which pods may move.
 
     Attributes:
         min_age: least time since a pod is Ready, seconds.
         min_replicas: least number of desired replicas of a workload whose pods move.
-        scaler_quiet: time since a HorizontalPodAutoscaler last scaled the workload, seconds.
+        scaler_quiet: least time since a HorizontalPodAutoscaler last scaled the workload, seconds.
         namespaces: the only namespaces whose pods move; empty for all.
         excluded_namespaces: namespaces whose pods never move.
         excluded_labels: labels, as ``key`` or ``key=value``, of pods that never move.
@@ -79,10 +79,10 @@ class PodRules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeRules:
-    """Rules of which nodes are sources and targets.
+    """Rules that decide which nodes are sources and targets.
 
     Attributes:
-        source_percent: load in percent that a source reached within the past day.
+        source_percent: load in percent that a source must have reached within the past day.
         target_percent: highest load of a target in the last hour, with the pod, in percent.
         bad_looks: consecutive searches that must find a node worth relieving before a pod leaves it.
         good_looks: consecutive searches without such a finding, after which the count is reset.
@@ -107,15 +107,15 @@ class NodeRules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrakeRules:
-    """Limits that put the rebalancer back to observe.
+    """Limits at which the brake stops all moves.
 
     Attributes:
-        moves: number of the last measured moves that count.
-        max_failures: most of them that may have gained nothing.
+        moves: number of the last moves that are judged.
+        max_failures: largest number of these moves that may have gained nothing.
         unschedulable: time for which a replacement may find no node, seconds.
         failing: time for which a replacement may fail to start, seconds.
         max_unready_factor: factor by which the replacements' start-ups may take longer than those of the evicted pods.
-        max_restarts: restarts of the replacements of the last moves.
+        max_restarts: largest number of restarts of the replacements of these moves.
         max_pending_factor: factor by which the 95th percentile of the pods' wait for a node may grow.
     """
 
@@ -130,12 +130,12 @@ class BrakeRules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MoveRules:
-    """All rules.
+    """All rules of the rebalancer.
 
     Attributes:
         min_gain: least reduction of the average cost by a move; a hot node costs 1.
-        startup: time from an eviction until the replacement works, seconds, which the predicted gain is net of.
-        holdout_percent: share of the planned moves that are not made, to measure the gain of the others.
+        startup: time from an eviction until the replacement works, seconds; it reduces the predicted gain.
+        holdout_percent: share of the planned moves that are not made, to compare the gain of the others with.
         timeout: time for a replacement to become Ready, seconds.
         measure: time after a move over which its gain is measured, seconds.
         max_age: maximum age of the measured use, seconds.
@@ -158,5 +158,5 @@ class MoveRules:
     brake: BrakeRules = field(default_factory=BrakeRules)
 
 
-#: Rules without any settings.
+#: Rules with all defaults.
 RULES: Final = MoveRules()

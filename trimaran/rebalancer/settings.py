@@ -20,7 +20,7 @@ def _triggers(names: list[str]) -> list[str]:
     unknown = [name for name in names if name not in set(Trigger)]
     if unknown or not names:
         raise ValueError(
-            f"must be some of {', '.join(Trigger)}, got {quoted(', '.join(unknown)) if unknown else 'none'}"
+            f"must be one or more of {', '.join(Trigger)}, got {quoted(', '.join(unknown)) if unknown else 'none'}"
         )
     return names
 
@@ -32,12 +32,12 @@ class RebalanceServerSettings(ServerSettings):
 
 
 def _limit(rule: str, description: str, **bounds: Any) -> Any:
-    """Declare a setting for a rule, whose default it has.
+    """Declare a setting for a rule, with the default of the rule.
 
     Args:
         rule: path of the rule in :class:`MoveRules`, such as ``caps.per_hour``.
         description: effect of the setting.
-        bounds: bounds of its value, as pydantic's.
+        bounds: bounds of the value, as keyword arguments of pydantic's ``Field``.
     """
     default = attrgetter(rule)(RULES)
     shown = sorted(default) if isinstance(default, frozenset | tuple) else default
@@ -79,7 +79,7 @@ class RebalanceSection(Section):
     excluded_namespaces: Texts = _limit("pods.excluded_namespaces", "namespaces whose pods never move, comma-separated")
     excluded_labels: Texts = _limit("pods.excluded_labels", "labels, key or key=value, of pods that never move")
     brake_failures: int = _limit(
-        "brake.max_failures", "most of the last 20 moves that may have gained nothing; one more sets the brake",
+        "brake.max_failures", "how many of the last 20 moves may have gained nothing; one more sets the brake",
         ge=0, le=20,
     )  # fmt: skip
     lease_name: ObjectName = Field("trimaran-rebalancer", description="name of the Lease and of the ConfigMap")

@@ -49,11 +49,11 @@ def status_document(rebalancer: Rebalancer, mode: str, *, leads: bool) -> dict[s
 
 
 def rights_document(api: Sender, mode: str, namespaces: Collection[str]) -> dict[str, Any]:
-    """Return which rights to pods the account of a rebalancer lacks, each with its remedy; asks the API server.
+    """Ask the API server which rights to pods the rebalancer's account lacks; return each with its remedy.
 
     Args:
         api: Kubernetes API.
-        mode: the mode of the settings; in ``observe`` no right is needed but those of the watches.
+        mode: the mode of the settings; ``observe`` needs only the rights of the watches.
         namespaces: the only namespaces whose pods move; empty for all.
     """
     missing: Mapping[str, str] = {}
@@ -135,7 +135,7 @@ def _source_text(plan: MovePlan, node: str) -> str:
         "not_measured": "it has no fresh metrics that can be trusted",
         "disagrees": "its measured load differs from the sum of its pods",
         "not_tainted": "it lacks the taint rebalance.source_taint",
-        "cooldown": "a pod left it of late",
+        "cooldown": "a pod left it recently, and its cooldown has not ended",
         "cap": "its moves per hour are used up",
         "few_bad_looks": "too few searches in a row found it",
     }

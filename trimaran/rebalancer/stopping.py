@@ -33,8 +33,8 @@ class StopResult:
     """Result of a stop.
 
     Attributes:
-        open: moves whose replacement is awaited.
-        notes: notes that were removed from pods.
+        open: number of moves whose replacement is awaited.
+        notes: number of pods from which the annotation of the planned target was removed.
     """
 
     open: int
@@ -42,7 +42,7 @@ class StopResult:
 
 
 def stop(settings: RebalanceSettings, *, clean: bool) -> StopResult:
-    """Set the brake; with ``clean`` also remove the notes from pods that stay.
+    """Set the brake; with ``clean`` also remove the annotations of planned targets from pods.
 
     Raises:
         SettingsError: the settings give no access to the Kubernetes API.
@@ -108,7 +108,7 @@ def _write(store: LedgerStore, brake: Brake | None) -> Ledger:
 
 
 def _remove_notes(api: KubernetesApi) -> int:
-    """Remove the notes of planned targets from all pods; return their number."""
+    """Remove the annotations of planned targets from all pods; return the number of these pods."""
     evictor, removed = Evictor(api, _WRITE_SECONDS), 0
     try:
         for pod in api.list_items(PODS, Deadline.after(_LIST_SECONDS)):
@@ -116,7 +116,7 @@ def _remove_notes(api: KubernetesApi) -> int:
             if not is_noted(metadata.get("annotations") or {}) or metadata.get("deletionTimestamp"):
                 continue
             if why := evictor.note(metadata["namespace"], metadata["name"], metadata["uid"], None):
-                raise TrimaranError(f"the note on {metadata['namespace']}/{metadata['name']} cannot be removed: {why}")
+                raise TrimaranError(f"cannot remove annotations of {metadata['namespace']}/{metadata['name']}: {why}")
             removed += 1
     except REQUEST_FAILURES as error:
         rule = needed_rule(PODS, "list", "patch")

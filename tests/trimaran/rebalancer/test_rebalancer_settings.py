@@ -72,7 +72,10 @@ def test_each_setting_changes_its_own_rules(name: str) -> None:
 @pytest.mark.parametrize(
     ("flags", "problem"),
     [
-        ({"rebalance.triggers": "time,moon"}, "must be some of time, load, nodes, pods, fragmentation, got 'moon'"),
+        (
+            {"rebalance.triggers": "time,moon"},
+            "must be one or more of time, load, nodes, pods, fragmentation, got 'moon'",
+        ),
         ({"rebalance.target_percent": 90}, "target_percent 90 must be below source_percent 80"),
         ({"rebalance.mode": "on"}, "rebalance.mode"),
     ],

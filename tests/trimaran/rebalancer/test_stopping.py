@@ -122,7 +122,7 @@ def test_a_note_that_cannot_be_removed_is_an_error(api: StoppedApi) -> None:
     api.fault = lambda method, _path: (403, {"message": "forbidden"}, {}) if method == "PATCH" else None
     status, output = call("stop", "--clean")
     assert status == 1
-    assert "the note on default/app-a-hot cannot be removed: 403" in output
+    assert "cannot remove annotations of default/app-a-hot: 403" in output
 
 
 @pytest.mark.parametrize("command", ["stop", "resume"])
