@@ -38,7 +38,7 @@ def as_bindings(batch: Batch, plan: Int64s) -> list[dict[str, Any]]:
 
     Args:
         batch: pods and node names.
-        plan: node of each pod, -1 without one.
+        plan: row of the node of each pod; -1 without a node.
     """
     placed = [(pending, int(row)) for pending, row in zip(batch.pending, plan, strict=True) if row >= 0]
     placed.sort(key=lambda pair: pair[0].gang)

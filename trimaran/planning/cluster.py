@@ -254,7 +254,7 @@ def _peak(table: MetricsTable, metric_type: str) -> tuple[Float64s, Bools]:
 
 
 def _hard(nodes: NodeTable, pending: Sequence[PendingPod]) -> tuple[Float64s, Float64s]:
-    """Return the pods' requests and the nodes' room for them, of the resources that the kubelet checks.
+    """Return the pods' requests and the nodes' free capacity, for the resources that the kubelet checks.
 
     Returns:
         Requests of the pods (pods, C), and allocatable minus requests of the pods on each node (nodes, C). The number

@@ -62,7 +62,7 @@ def solve_exactly(
         ValueError: pods times nodes exceed 1,000, or ``start`` does not place all pods.
     """
     if (start < 0).any():
-        raise ValueError("the exact search needs a first plan that places all pods")
+        raise ValueError("--exact needs a first plan that places all pods; leave --exact out, or add nodes")
     check_solvable(problem)
     until = time.monotonic() + seconds
     best, lowest, bound = start, cost(problem, start, spread_weight), known_bound
@@ -83,7 +83,7 @@ def solve_exactly(
         if cost_of_use(use, spread_weight) - split.fun <= tolerance * lowest:
             break
     while (limit := left()) > 0:
-        # A plan that costs hardly less than the best one is not searched for: its absence is the proof.
+        # Search only for plans that cost clearly less than the best one: if there are none, the best plan is proven.
         below = lowest * (1 - tolerance / 2)
         result = program.solve(limit, whole=True, below=below, gap=tolerance / 4)
         proven = below if result.status == _INFEASIBLE else result.mip_dual_bound
@@ -113,8 +113,8 @@ def check_solvable(problem: Problem) -> None:
 class _Program:
     """Integer program: the share of each pod on each node that it may use, and tangents of the cost.
 
-    Its variables are the shares of the C allowed pairs of a pod and a node, the imbalance of each node, and the spread,
-    weighted.
+    Its variables are the shares of the C allowed pairs of a pod and a node, the imbalance of each node, and the spread
+    times its weight.
     """
 
     def __init__(self, problem: Problem, spread_weight: float) -> None:
@@ -159,7 +159,7 @@ class _Program:
             self._add_tangent(self._cells + len(mean), every, rises, self._base.mean(axis=1) @ slope)
 
     def forbid_overfull(self, plan: Int64s) -> bool:
-        """Exclude the pods that a plan puts on each node that they overfill; return whether there is such a node.
+        """Forbid the set of pods on each node that a plan overfills; return whether there is such a node.
 
         HiGHS lets a sum exceed its limit by about a millionth.
         """

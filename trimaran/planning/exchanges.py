@@ -23,8 +23,8 @@ _MIN_SPREAD: Final = 1e-3  # the tangent of a smaller spread would be too steep 
 _MIN_LENGTH: Final = 1e-3  # the curvature of a smaller imbalance would be too high for any exchange
 _RIDGE: Final = 1.0  # curvature added in every direction, which keeps the ideal transfer finite
 _MANY_BUNDLES: Final = 400  # from this number on, bundles are compared by windows instead of all with all
-_BLOCK: Final = 32  # bundles of a block that is compared ...
-_WINDOW: Final = 160  # ... with a window of this many bundles
+_BLOCK: Final = 32  # number of bundles in a block
+_WINDOW: Final = 160  # number of bundles in the window that a block is compared with
 _CANDIDATES: Final = 16  # exact costs computed for a pair of nodes: those of its best exchanges by the estimate
 _PAIRS_AT_ONCE: Final = 32  # more do not fit into the processor's caches
 
@@ -72,7 +72,7 @@ class Exchanges:
         rng: np.random.Generator,
         share: float = 1.0,
     ) -> int:
-        """Make the best exchange found for each pair if it lowers the cost, or else at random; return their number.
+        """Make the best exchange of each pair if it lowers the cost, or else with a probability; return their number.
 
         Args:
             pairs: left and right node of each pair; no node is in two pairs.

@@ -1,4 +1,4 @@
-"""Notes for the user: objects that files cannot have and scores depend on, and rules that a plan does not count."""
+"""Notes for the user: objects that scores depend on but files lack, and scheduling rules that a plan ignores."""
 
 from collections.abc import Collection, Iterator, Sequence
 
@@ -8,7 +8,7 @@ from scoring.table.placed_rules import NAMESPACE_NAME, labels_of_namespace
 
 
 def file_gaps(pod: Pod, nodes: NodeTable, plugins: Collection[str]) -> Iterator[str]:
-    """Yield a note for what is missing: containers, labels of namespaces, and Services.
+    """Yield a note for each missing input of scores: containers, labels of namespaces, and Services.
 
     Args:
         pod: pod to be placed.
@@ -31,7 +31,7 @@ def file_gaps(pod: Pod, nodes: NodeTable, plugins: Collection[str]) -> Iterator[
 
 
 def uncounted_rules(pods: Sequence[Pod], nodes: NodeTable) -> Iterator[str]:
-    """Yield a note for each kind of what a plan does not count, such as rules between pods, with the number of pods.
+    """Yield a note for each kind of rule that a plan ignores, such as affinity between pods, with the number of pods.
 
     Args:
         pods: pods to be placed.
@@ -74,7 +74,7 @@ def _may_select(term: PodAffinityTerm, pod: Pod) -> bool:
 
 
 def _namespace_keys(pod: Pod, nodes: NodeTable) -> Iterator[str]:
-    """Yield the labels of namespaces that are needed to know the pods which the terms of affinity select."""
+    """Yield the keys of the namespace labels that decide which pods the affinity terms select."""
     terms = list(_terms(pod.scheduling))
     for name in nodes.names:
         for placed in nodes.pods(name):

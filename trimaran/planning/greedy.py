@@ -70,7 +70,7 @@ def _in_order(problem: Problem, size: Float64s) -> Iterator[tuple[int, Int64s]]:
 
 
 class _GreedyState:
-    """Plan, and room and use of the nodes, during greedy placement.
+    """Plan, and free capacity and use of the nodes, during greedy placement.
 
     Attributes:
         plan: node of each pod, -1 for pods that are not placed yet.
@@ -120,7 +120,7 @@ class _GreedyState:
         return complete
 
     def domains(self, pods: Int64s) -> list[int]:
-        """Return the topology domains with enough room for the sum of a gang's requests, most room first.
+        """Return the topology domains whose free capacity fits the sum of a gang's requests, the largest first.
 
         Args:
             pods: pods of the gang.

@@ -25,11 +25,11 @@ class Trigger(StrEnum):
 
 
 class ClusterSigns(NamedTuple):
-    """State of a cluster that the triggers look at.
+    """State of a cluster that decides whether a trigger fires.
 
     Attributes:
-        interval_passed: whether a search is due by time.
-        names: names of the nodes that work.
+        interval_passed: whether the interval between two searches has passed.
+        names: names of the Ready nodes.
         running: number of running pods.
         loads: returns the loads of the measured nodes, percent.
         is_fragmented: returns whether a queued pod fits all nodes together, but no single node.
@@ -47,8 +47,8 @@ class TriggerWatch:
 
     Args:
         triggers: triggers, any of which starts a search.
-        hot_percent: load for the trigger ``load``, percent.
-        names: names of the nodes in the beginning.
+        hot_percent: load of a node at which the trigger ``load`` fires, percent.
+        names: names of the nodes at the start.
     """
 
     def __init__(self, triggers: Sequence[Trigger], hot_percent: float, names: tuple[str, ...] = ()) -> None:

@@ -17,9 +17,9 @@ from trimaran.planning.problem import Measures, Problem, cost, measure, why_unpl
 
 BOUND_SECONDS: Final = 60.0  # 2,000 nodes and 20,000 pods take about 20 s of a processor
 _GOOD_ENOUGH: Final = 0.001  # gap at which the search ends
-_BASE_SECONDS: Final = 20.0  # for up to ...
-_BASE_PODS: Final = 2_000  # ... pods; each further pod adds ...
-_SECONDS_PER_POD: Final = 210 / 18_000  # ... seconds: 230 s for 20,000 pods on 2,000 nodes; more gains little
+_BASE_SECONDS: Final = 20.0  # default search time for up to _BASE_PODS pods
+_BASE_PODS: Final = 2_000  # pods for which _BASE_SECONDS suffice
+_SECONDS_PER_POD: Final = 210 / 18_000  # for each further pod: 230 s for 20,000 pods; more gains little
 _REPORT_SECONDS: Final = 10.0  # between two reports of progress
 
 
@@ -70,7 +70,7 @@ def make_plan(
     """
     if exact:
         if (problem.gang >= 0).any():
-            raise ValueError("--exact does not support gangs; leave it out")
+            raise ValueError("--exact does not support gangs; leave --exact out")
         check_solvable(problem)
     rng = np.random.default_rng(seed)
 

@@ -98,7 +98,7 @@ class Problem:
 
     @property
     def limit(self) -> Float64s:
-        """Room of each node, plus a small tolerance for rounding errors of sums, shape (nodes, K)."""
+        """Free capacity of each node, plus a small tolerance for rounding errors of sums, shape (nodes, K)."""
         limit = self.room.copy()
         limit[:, : len(self.resources)] += _SLACK * self.capacity
         return limit
@@ -144,7 +144,7 @@ class Measures:
     Attributes:
         imbalance: Z of the TBESK paper: the mean over nodes of a node's imbalance (see :func:`imbalances`).
         spread: standard deviation, over nodes, of a node's mean use over resources.
-        overloaded: number of nodes where the planned pods request more than there is room for, in any resource.
+        overloaded: number of nodes where the planned pods request more than the free capacity, in any resource.
         unplaced: number of pods without a node.
         highest: highest use of a balanced resource on any node at its peak, as a share of capacity.
     """

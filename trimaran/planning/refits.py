@@ -34,8 +34,8 @@ _MAX_GIVEN: Final = 3  # pods that a node gives away at once
 _NEAREST: Final = 3  # pairs to examine for each bundle
 _CANDIDATES: Final = 24  # exact costs computed for a node: those of its best refits by the estimate
 _MIN_SPREAD: Final = 2e-4  # the tangent of a smaller spread would be too steep
-_REPAIR_ROUNDS: Final = 2  # rounds of exchanges between uneven nodes ...
-_SMOOTHING: Final = 2e-3  # ... and their smoothing
+_REPAIR_ROUNDS: Final = 2  # rounds of exchanges between uneven nodes at the end of a round of refits
+_SMOOTHING: Final = 2e-3  # smoothing of the imbalance in these exchanges
 _MIN_GAIN: Final = 1e-9  # a refit that gains less is not made
 
 
@@ -73,7 +73,7 @@ class _RoundStart:
         return np.asarray(imbalances(use) + self.bend * (use.mean(axis=1) - self.average) ** 2)
 
     def reach(self, cost: float) -> float:
-        """Return how far a node's vector of uses can be from (average, ..., average) if the node costs at most this."""
+        """Return how far a node's vector of uses may be from (average, ..., average) at a cost of at most ``cost``."""
         if not self.bend:
             return float("inf")
         return max(cost, float(np.sqrt(self.use.shape[1] * cost / self.bend)))

@@ -179,7 +179,7 @@ def test_many_pods_get_a_longer_search(place, monkeypatch) -> None:
 @pytest.mark.parametrize(
     ("pods", "message"),
     [
-        ([pod("a", gang="g"), pod("b", gang="g")], "--exact does not support gangs; leave it out"),
+        ([pod("a", gang="g"), pod("b", gang="g")], "--exact does not support gangs; leave --exact out"),
         ([pod(f"web-{number}") for number in range(251)], "251 pods on 4 nodes are too many for --exact"),
     ],
 )

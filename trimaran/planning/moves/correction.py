@@ -1,9 +1,9 @@
 """Measured loads of nodes, corrected for moves that the metrics' window does not show completely yet.
 
-A load is a mean over a window. After a move the window still has the time in which the pod ran on its former node: its
-load looks higher than it is now, and that of the new node lower. The correction moves the pod's use, weighted by the
-share of the window before the move, from the one to the other. It ends when the whole window is after the move. While
-the replacement starts, its use counts on the new node, where it will be soon.
+A load is a mean over a window. After a move the window still has the time in which the pod ran on its former node: the
+former node's load looks higher than it is now, and the new node's lower. The correction moves the pod's use, weighted
+by the share of the window before the move, from the former to the new node. It is 0 once the whole window is after the
+move. While the replacement starts, its use counts on the new node.
 """
 
 from collections.abc import Iterable, Mapping
@@ -35,8 +35,8 @@ def corrected_loads(
 
     Args:
         loads: load of each measured node, percent of its capacity.
-        window: begin and end of the window that the loads are means of, Unix seconds.
-        moves: moves, of which those before the window change nothing.
+        window: begin and end of the window over which the loads are averaged, Unix seconds.
+        moves: moves; a move before the window changes nothing.
     """
     begin, end = window
     corrected = dict(loads)

@@ -18,7 +18,7 @@ import numpy as np
 from scoring.arrays import Float64s
 from scoring.plugins.congestion import CONGESTED_CPU_AND_MEMORY, CongestedResource, cost_of_mean
 
-# Costs are tabulated, with this many steps up to the target, up to this multiple of the target.
+# Costs are read from tables with this many steps up to the target, and up to this multiple of the target.
 _STEPS = 4096
 _HIGHEST = 4
 

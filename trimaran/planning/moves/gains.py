@@ -1,19 +1,19 @@
-"""Rule for which predicted gains are worth a move.
+"""Rule that decides which predicted gains are worth a move.
 
 The gain of a move is the reduction of the nodes' cost (:class:`~trimaran.planning.moves.costs.MoveCosts`; a hot node
 costs 1 a minute), if the pod had been on its new node in the past. The past is divided into blocks of an hour, or of a
-quarter of an hour while less than four hours are known. The blocks that one burst can reach are left out: those that
-follow each other and have the highest gain. Let m be the mean of the other blocks' gains, s their standard deviation, n
-their number, and z the quantile of the normal distribution. The gain that is predicted for the next H minutes has the
+quarter of an hour while less than four hours are known. As many consecutive blocks as one burst can reach, those with
+the highest gain, are left out. Let m be the mean of the other blocks' gains, s their standard deviation, n their
+number, and z the quantile of the normal distribution. The gain that is predicted for the next H minutes has the
 interval
 
     (m -+ z * s / sqrt(n)) * (H - startup) - startup * share
 
-The pod gains nothing while it starts. And as it does no work in this time, the time counts as a hot node's, by the
-share of the node's CPU that the pod uses.
+The pod gains nothing while it starts. It does no work in this time either, so the time counts as that of a hot node,
+times the share of the node's CPU that the pod uses.
 
-A move is worth making if the lower end of this interval is above 0, and the lower end of the gain without the rise on
-the new node, too. So a single burst, however high, moves nothing if it is not longer than the window of the metrics and
+A move is worth making if the lower end of this interval is above 0, both for the gain and for the relief of the former
+node alone. So a single burst, however high, moves nothing if it is not longer than the window of the metrics and
 a start-up. Such a burst does not change the level of an hour either, by which the past is adjusted
 (:mod:`trimaran.planning.moves.past`).
 """
@@ -35,7 +35,7 @@ _FEWEST_BLOCKS = 2
 
 @dataclass(frozen=True)
 class GainRule:
-    """Rule for which gains are worth a move.
+    """Rule that decides which predicted gains are worth a move.
 
     Attributes:
         minutes: time for which the gain is predicted.
@@ -64,7 +64,7 @@ class GainRule:
 
     @property
     def burst_steps(self) -> int:
-        """Number of steps of an hour that its level leaves out."""
+        """Number of the highest steps of an hour that the hour's level leaves out."""
         return min(ceil((self.window_seconds + self.startup_seconds) / STEP_SECONDS), HOUR_STEPS - 1)
 
     def lower_end(self, gains: Float64s, share: Float64s | float, block_steps: int = HOUR_STEPS) -> Float64s:

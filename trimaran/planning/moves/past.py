@@ -7,8 +7,8 @@ level of the last hour:
 
 The level of an hour is its mean without the steps of a burst, which are the highest ones.
 
-The steps before a new pod's first one have the course of its workload. Other unknown steps of a service have the pod's
-mean. Unknown steps of a job count as no use, because the job will soon end.
+The steps before a new pod's first one get the hourly profile of its workload. Other unknown steps of a service get the
+pod's mean. Unknown steps of a job count as no use, because the job will soon end.
 """
 
 import numpy as np
@@ -49,10 +49,10 @@ def expected_cpu(
 
 
 def begin_with_course(cpu: Use, memory: Use, courses: Use, newest_step: int) -> None:
-    """Fill the steps before each pod's first known one, in place, with the course of its workload.
+    """Fill the steps before each pod's first known one, in place, with the hourly profile of its workload.
 
-    The course is scaled to the pod: by the ratio of its known use to the course in the same steps, as if the pod had
-    also been known to follow the course for an hour. Steps in which the course is unknown stay unknown.
+    The profile is scaled by the ratio of the pod's known use to the profile in the same steps. Both sums include one
+    more hour of the profile, which dampens the scale of a short past. Steps without a known profile stay unknown.
 
     Args:
         cpu: use of each pod in each step of five minutes, the newest last, shape (pods, steps), NaN where unknown.

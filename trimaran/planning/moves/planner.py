@@ -6,8 +6,8 @@ bursts of a few minutes, which recur at any time and which a longer mean hides.
 
 A move changes two nodes only. So the reliefs of all pods and the rises of tried pods on all nodes are kept from one
 step to the next, and only the terms of these two nodes are computed again. The cost never falls as use rises, so a
-part of the past gives a lower bound of a node's rise. A node whose bound is above the lowest rise of another node needs
-no more. The plan equals that of a search that computes everything in every step.
+part of the past gives a lower bound of a node's rise. No more is computed for a node whose bound is above the
+lowest rise of another node. The plan equals that of a search that computes everything in every step.
 
 A pod moves only if the gain is worth it (:class:`~trimaran.planning.moves.gains.GainRule`).
 """
@@ -24,7 +24,7 @@ from trimaran.planning.moves.problem import MoveProblem
 _TRIED_PODS = 40
 _POD_CHUNK = 2048  # pods whose relief is computed at once: 5 MB for each resource
 _FEW_NODES = 64  # nodes whose rise is computed at once first; doubled as long as more are needed
-_BOUND_STEPS = 8  # every so many steps count for the lower bound
+_BOUND_STEPS = 8  # the lower bound counts one of this many steps
 _ROUNDING = 1e-12  # tolerance between a rise and its lower bound; sums err by far less
 _SMALLEST_USE = 1e-9
 
@@ -49,11 +49,11 @@ class Move(NamedTuple):
 
 
 class _Rises(NamedTuple):
-    """Increases of the nodes' costs with a pod.
+    """Increases of the nodes' costs if a pod is added to them.
 
     Attributes:
         lowest: increase of each node's cost, or a lower bound, shape (nodes,).
-        is_exact: whether it is the increase, shape (nodes,).
+        is_exact: whether ``lowest`` is the increase and not just a bound, shape (nodes,).
     """
 
     lowest: Float64s
@@ -61,7 +61,7 @@ class _Rises(NamedTuple):
 
 
 class MovePlanner:
-    """Search for the best moves. It assumes that in the past every pod was already on its current node.
+    """Search for the best moves. The search assumes that in the past every pod was already on its current node.
 
     Args:
         problem: the cluster.
@@ -96,7 +96,7 @@ class MovePlanner:
         return np.unique(self._problem.rows[self._pods[self._relief > self._min_gain]])
 
     def prospects(self) -> list[Move]:
-        """Return the best move of each of the pods that relieve their nodes most, also where it gains too little."""
+        """Return the best move of each of the pods that relieve their nodes most, even if it gains too little."""
         found = []
         for pod, relief in zip(*self._most_relieving(), strict=True) if len(self._pods) else ():
             target, gain = self._best_target(pod, relief, -np.inf) if relief > 0 else (-1, 0.0)
@@ -105,7 +105,7 @@ class MovePlanner:
         return found
 
     def exclude(self, pods: Bools) -> None:
-        """Move none of these pods from now on, shape (pods,)."""
+        """Exclude pods from all further moves; ``pods`` has the shape (pods,)."""
         kept = ~pods[self._pods]
         self._pods, self._relief = self._pods[kept], self._relief[kept]
         self._rises = {pod: rise for pod, rise in self._rises.items() if not pods[pod]}
@@ -149,9 +149,9 @@ class MovePlanner:
         return self._pods[candidates[order]].tolist(), self._relief[candidates[order]].tolist()
 
     def _reliefs(self, pods: Int64s) -> Float64s:
-        """Return the reduction of each pod's node's cost without the pod, 0 if it is too uncertain; shape (pods,).
+        """Return by how much each pod's removal lowers its node's cost, 0 if this is too uncertain; shape (pods,).
 
-        A pod relieves its node by at most the node's cost. So it is 0, too, where that cost is not above ``min_gain``.
+        A pod relieves its node by at most the node's cost, so the relief is 0 if that cost is at most ``min_gain``.
         """
         relief = np.zeros(pods.size)
         costly = np.flatnonzero((self._cost.mean(axis=1) > self._min_gain)[self._problem.rows[pods]])
@@ -210,7 +210,7 @@ class MovePlanner:
         return np.asarray(self._costs.mean(with_pod, self._scale[:, rows]) - self._cost[rows].mean(axis=1))
 
     def _fits(self, pod: int) -> Bools:
-        """Return whether a pod may move to each node: another node, which accepts it and has room for its requests."""
+        """Return whether a pod may move to each node: another node, which accepts it and has capacity for it."""
         problem = self._problem
         fits: Bools = np.all(self._free >= problem.requests[:, pod, None], axis=0)
         fits[problem.rows[pod]] = False

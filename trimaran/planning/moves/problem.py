@@ -27,8 +27,8 @@ class MoveProblem:
         cpu: CPU use of each pod in past steps, shape (pods, steps).
         memory: highest memory use of each pod in past periods, shape (pods, periods).
         movable: pods that may be moved, shape (pods,).
-        accepts: returns the nodes on which a pod may run apart from its requests, shape (nodes,), given the pod's
-            index; None if every node accepts every pod.
+        accepts: returns for the index of a pod whether each node accepts it, its requests aside, shape (nodes,); None
+            if every node accepts every pod.
     """
 
     capacity: Float64s
