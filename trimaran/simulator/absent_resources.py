@@ -17,7 +17,7 @@ _log = logging.getLogger(__name__)
 
 
 def warn_of_absent_resources(policy: Policy) -> None:
-    """Log the resources that a policy by a profile reads in vain, once for each policy."""
+    """Warn, once for each policy, of resources that the plugins of its profile read and replays do not simulate."""
     profile = getattr(policy, "profile", None)
     plugins = [weighted.plugin for weighted in profile.plugins] if isinstance(profile, Profile) else []
     absent = {name for plugin in plugins for name in _resource_names(plugin)}.difference(_PRESENT)
@@ -41,4 +41,4 @@ def _resource_names(value: object) -> Iterator[str]:
 
 @cache
 def _log_once(policy: str, absent: str) -> None:
-    _log.warning("policy %s reads %s, of which a replay has nothing: it has %s", policy, absent, ", ".join(_PRESENT))
+    _log.warning("policy %s reads %s, which replays do not simulate: they have %s", policy, absent, ", ".join(_PRESENT))

@@ -150,7 +150,7 @@ class Autoscaler:
         return True
 
     def _underused(self) -> list[str]:
-        """Return the nodes below the requested share that makes a node unneeded, smallest share first."""
+        """Return the nodes whose requested share is below ``unneeded_percent``, smallest share first."""
         cluster = self._cluster
         requested = 100 * (1 - cluster.free / cluster.capacity).max(axis=0)
         rows = np.argsort(requested, kind="stable")

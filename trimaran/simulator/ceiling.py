@@ -1,9 +1,9 @@
-"""CPU capacity of nodes as a ceiling of their pods' use: what pods demand above it is shared as Linux shares it.
+"""CPU capacity of nodes as a ceiling of their pods' use: pods that demand more get shares, as in Linux.
 
 A node whose pods demand more than its CPU gives each pod at most its share by weight, and what a pod does not need of
 its share goes to the others (CFS, weights from requests: https://docs.kernel.org/scheduler/sched-design-CFS.html). The
-use of a service in that minute is what it got; what was not served is not made up for. A job has its work done later:
-once it lags by a whole minute, the rest of its recorded use comes a minute later, and so does its end.
+use of a service in that minute is what it got; the service never makes up for the rest. A job does the rest later: once
+it lags by a whole minute, the rest of its recorded use comes a minute later, and so does its end.
 """
 
 import numpy as np
@@ -21,7 +21,7 @@ class CpuCeiling:
 
     Args:
         cluster: the simulated cluster.
-        holds: whether use ends at capacity. If not, use is demand, and only the demand above capacity is recorded.
+        holds: whether capacity limits use. If not, pods use what they demand, and demand above capacity is recorded.
     """
 
     def __init__(self, cluster: Cluster, *, holds: bool) -> None:
@@ -62,12 +62,12 @@ class CpuCeiling:
         return late
 
     def _throttle(self, run: PodRun, wanted: float, share: float) -> bool:
-        """Let a run use its share in the current minute; return whether it ends later for that.
+        """Let a run use its share in the current minute; return whether the run ends later because of it.
 
         Args:
             run: the run.
-            wanted: its demand, millicores.
-            share: what it gets, millicores.
+            wanted: CPU that the run demands, millicores.
+            share: CPU that the run gets, millicores.
         """
         cluster, place = self._cluster, self._cluster.minute - run.start
         if run.use is None:
@@ -92,9 +92,9 @@ class CpuCeiling:
 
 
 def fair_shares(demands: Float64s, weights: Float64s, capacity: float) -> Float64s:
-    """Return the CPU that each pod gets if the pods of a node demand more than it has.
+    """Return the CPU that each pod of a node gets if the pods together demand more than the node has.
 
-    Each gets the lower one of its demand and its weight times a level, the same for all, at which capacity is used up.
+    Each pod gets the lower of its demand and its weight times a level; at this common level capacity is used up.
 
     Args:
         demands: demand of each pod, shape (pods,), together at least the capacity.
@@ -103,7 +103,7 @@ def fair_shares(demands: Float64s, weights: Float64s, capacity: float) -> Float6
     """
     order: Int64s = np.argsort(demands / weights, kind="stable")
     sorted_demands, sorted_weights = demands[order], weights[order]
-    left = capacity - np.concatenate([[0.0], np.cumsum(sorted_demands)[:-1]])  # if all before get their demand
+    left = capacity - np.concatenate([[0.0], np.cumsum(sorted_demands)[:-1]])  # if all pods before get their demand
     others = np.cumsum(sorted_weights[::-1])[::-1]
     levels = left / others
     unmet = np.flatnonzero(sorted_demands > sorted_weights * levels)

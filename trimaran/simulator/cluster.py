@@ -31,10 +31,10 @@ class PodRun:
         end: minute after the last one.
         requests: millicores and bytes that the pod requested on admission.
         works: first minute in which the pod works, after its start-up; before, it uses nothing.
-        use: use, and from the current minute on demand, from the start to the end, millicores and bytes, shape
-            (2, minutes); None if that is what was recorded.
-        lag_minutes: work of a job that was not done in its time and has not delayed it yet, in minutes.
-        short_milli: CPU that the pod demanded and did not get, millicores in each minute after the warm-up, summed.
+        use: use in each past minute of the run, and demand in the others, millicores and bytes, shape (2, minutes);
+            None if both are as recorded.
+        lag_minutes: undone work of a job that has not delayed its end yet, in minutes; below 1.
+        short_milli: CPU that the pod demanded and did not get, summed over the minutes after the warm-up, millicores.
     """
 
     pod: int
@@ -66,7 +66,7 @@ class QueuedPod:
 
 
 class Cluster:
-    """State of the cluster that policies read. A real cluster knows all of it but the future in ``ledger``.
+    """State of the cluster that policies read. A real scheduler knows all of it except the future in ``ledger``.
 
     Args:
         trace: the trace to replay.
@@ -83,7 +83,7 @@ class Cluster:
         queue: the pods that wait for a node, by pod number.
         replicas: number of an owner's pods on each node, by owner and node name; zeros are left out.
         jobs: mask of the trace's pods that run to completion however late they start, shape (pods,). The other pods
-            are services, which end by the clock.
+            are services, which end at a fixed minute.
         observer: receives each change of nodes and pods.
         first_start: minute in which each of the trace's pods first got a node, -1 before that, shape (pods,).
     """
@@ -167,14 +167,14 @@ class Cluster:
         return cpu, memory
 
     def owner(self, kind: str, name: str) -> Owner:
-        """Return the same object for every pod of an owner, because identical objects compare fast."""
+        """Return an owner; all of its pods share one object, because identical objects compare fast."""
         known = self._owners.get((kind, name))
         if known is None:
             known = self._owners[kind, name] = Owner(kind, name)
         return known
 
     def workload(self, kind: str, name: str) -> Workload:
-        """Return the workload of an owner, the same object for every pod: owners of a trace are workloads."""
+        """Return the workload of an owner; all of its pods share one object. Owners in a trace are workloads."""
         known = self._workloads.get((kind, name))
         if known is None:
             known = self._workloads[kind, name] = Workload(_NAMESPACE, kind, name)
@@ -211,15 +211,15 @@ class Cluster:
     def series(self, number: int, start: int) -> Float64s:
         """Return the use of a pod from a start minute to its end, millicores and bytes, shape (2, minutes).
 
-        A job starts with the first minute of its recorded use. A service follows the clock: it continues where it
-        would be if it had started on arrival.
+        A job starts with the first minute of its recorded use. A service continues at the minute that it
+        would have reached if it had started on arrival.
         """
         skipped = 0 if self.is_job(number) else start - int(self.trace.arrival_minute[number])
         life = int(self.trace.end_minute[number] - self.trace.arrival_minute[number])
         return self.trace.usage(number, skipped, life)
 
     def run_use(self, run: PodRun) -> Float64s:
-        """Return the use of a run, and from the current minute on its demand, from its start on.
+        """Return the use of a run in each minute from its start, and its demand from the current minute on.
 
         The result has millicores and bytes, shape (2, minutes); it may be longer than the replay.
         """
@@ -244,7 +244,7 @@ class Cluster:
         return run.start if self.is_job(run.pod) else int(self.trace.arrival_minute[run.pod])
 
     def place(self, number: int, pod: Pod, row: int, startup_minutes: int = 0) -> PodRun:
-        """Bind a pod to a row's node now.
+        """Bind a pod to the node of a row in the current minute.
 
         Args:
             number: the pod's number in the trace.

@@ -38,8 +38,8 @@ Comparison = dict[str, dict[str, dict[str, float]]]
 
 _CONNECT_SECONDS = 10
 _LOGGER = logging.getLogger(__name__)
-_STORED_FIELDS = ("measures", "decisions", "processor_seconds", "heat")  # of a result
-_LINE_START = b'{"key": '  # of each line of a result file
+_STORED_FIELDS = ("measures", "decisions", "processor_seconds", "heat")  # fields of a result that its line stores
+_LINE_START = b'{"key": '  # start of each line of a result file
 
 
 class WorkerError(Exception):
@@ -207,8 +207,8 @@ class ResultStore:
         program: the program version; see :func:`program_version`.
 
     Raises:
-        OSError: the file cannot be read and written.
-        ValueError: the file has other content.
+        OSError: the file cannot be read or written.
+        ValueError: the file is not a result file.
     """
 
     def __init__(self, path: Path | None, program_version: str) -> None:

@@ -1,6 +1,6 @@
-"""Feeding of the watcher's learner during a replay, with the rounds of :mod:`trimaran.simulator.use_rounds`.
+"""Input of the watcher's learner during a replay: the rounds of :mod:`trimaran.simulator.use_rounds`.
 
-Before minute 0 the learner gets the trace's history, day by day, as the watcher's backfill fills it at its first start.
+Before minute 0 the learner gets the trace's history, day by day, as from a watcher's backfill at its first start.
 """
 
 from math import isnan
@@ -106,7 +106,7 @@ class UseHistory:
         )
 
     def courses(self, pods: "Int64s") -> "Float64s":
-        """Return the mean use of the given pods' workloads in each hour of the day, cores and bytes.
+        """Return the hourly profile of each given pod's workload: mean use in each hour of the day, cores and bytes.
 
         Args:
             pods: numbers of the pods.

@@ -138,7 +138,7 @@ def fragmentation_percent(outcome: ReplayOutcome) -> float:
 
 
 def requested_at(outcome: ReplayOutcome, minute: int) -> Float64s:
-    """Return the requests on each node in a minute, millicores and bytes as admitted, shape (2, nodes)."""
+    """Return the admitted requests on each node in a minute, millicores and bytes, shape (2, nodes)."""
     cluster = outcome.cluster
     runs = [run for run in cluster.pod_runs if run.start <= minute < run.end]
     nodes = np.array([run.node for run in runs], np.int64)
@@ -174,7 +174,7 @@ def _by_kind(outcome: ReplayOutcome, cpu: Float64s, overrun: Bools, waits: Itera
         waits: the pods' waits for a node, without the part during the warm-up.
     """
     cluster, warm_up = outcome.cluster, outcome.cluster.trace.warm_up_minutes
-    # Cumulative counts make the number of such minutes in any span of a run a difference.
+    # With cumulative counts, the number of such minutes in any span is one difference.
     hot_before, overrun_before = _counts_before(cpu >= 0.8), _counts_before(overrun)
     total: dict[str, float] = defaultdict(float)
     for run in cluster.pod_runs:

@@ -1,7 +1,7 @@
-"""Answer to how far one may overcommit: what other requests would have done on recorded days, as one table.
+"""Table for ``trimaran simulate overcommit``: measures of replays of recorded days with changed requests.
 
-Each rule gives pods other requests: divided by a factor, or those that the watcher recommends. The default scheduler
-and ours place the pods under each rule.
+Each rule changes the requests of all pods: it divides them by a factor, or replaces them by those that the watcher
+recommends. Under each rule, the default scheduler and congestion-cost each place the pods.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -43,7 +43,7 @@ def advice(names: Sequence[str], sections: Sequence[ReportSection]) -> Advice:
 
     Args:
         names: names of the rules.
-        sections: the replays of each rule, in this order.
+        sections: the replays of each rule, in the order of the names.
     """
     result: Advice = {}
     for name, section in zip(names, sections, strict=True):
@@ -62,7 +62,7 @@ def header() -> list[str]:
 
 
 def rows(found: Advice) -> Iterator[list[str]]:
-    """Yield a row for each world and rule; a cell has the default scheduler's value, then ours."""
+    """Yield a row for each world and rule; a cell has the default scheduler's value, then congestion-cost's."""
     for world, by_rule in found.items():
         for rule, measured in by_rule.items():
             is_divisor = rule.replace(".", "", 1).isdigit()
@@ -71,7 +71,7 @@ def rows(found: Advice) -> Iterator[list[str]]:
 
 
 def verdicts(found: Advice, factors: Sequence[float]) -> Iterator[str]:
-    """Yield a line for each world: the largest safe divisor for each scheduler, and from which one all pods run."""
+    """Yield a line for each world: the largest safe divisor by scheduler, and the smallest that places all pods."""
     for world, by_rule in found.items():
         known = {factor: by_rule[f"{factor:g}"] for factor in sorted(factors) if f"{factor:g}" in by_rule}
         safe = ", ".join(f"{name} {_largest_safe(known, name)}" for name in SCHEDULERS)

@@ -1,4 +1,4 @@
-"""Days of a trace's history as the watcher's backfill reads them: days of the calendar, which end at midnight UTC."""
+"""Days of a trace's history as the watcher's backfill reads them: calendar days, which end at midnight UTC."""
 
 from collections.abc import Callable, Mapping
 
@@ -50,11 +50,11 @@ def _past_day(
     day: int,
     workload_of: Callable[[str, str], Workload],
 ) -> FilledDay:
-    """Return the use on a day of the calendar: the end of one day of the history, and the start of the next one.
+    """Return the use on a calendar day: the end of one day of the history, and the start of the next one.
 
     Args:
         history: the history.
-        requests: mean request of each owner's pods; owners that it leaves out are gone.
+        requests: mean request of each owner's pods; other owners of the history have no pods in the trace.
         day: number of the day since 1970.
         workload_of: returns the workload of an owner by kind and name.
     """

@@ -1,4 +1,4 @@
-"""Placing of queued pods one after the other: the library's filter with node sampling, and a chooser."""
+"""Placing of queued pods one after the other: the filter with node sampling, then a choice by a chooser."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -45,7 +45,7 @@ class PlacingByChoice(Placing):
 
 
 def _is_at_least(requests: Amounts, others: Iterable[Amounts]) -> bool:
-    """Return whether requests are at least as large as any one of some other requests, in both CPU and memory."""
+    """Return whether requests are at least as large as one of the others, in both CPU and memory."""
     cpu, memory = requests
     for other in others:  # noqa: SIM110  a generator would cost more than the comparisons
         if cpu >= other[0] and memory >= other[1]:

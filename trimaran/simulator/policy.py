@@ -15,7 +15,7 @@ from trimaran.simulator.simulated_watcher import SimulatedWatcher
 
 
 class Chooser(Protocol):
-    """Running policy in one replay, as a Protocol."""
+    """Choices of a policy in one replay, as a Protocol."""
 
     def admit(self, number: int) -> Pod:
         """Return a new pod as it enters the queue; a policy may change its requests here."""
@@ -60,7 +60,7 @@ class Placing(ABC):
         """Return a new pod as it enters the queue."""
 
     def has_news(self) -> bool:
-        """Return whether queued pods may get a node now although no capacity was freed; never by default."""
+        """Return whether queued pods may get a node now although no capacity was freed; False by default."""
         return False
 
     @abstractmethod
@@ -87,7 +87,7 @@ class Policy(Protocol):
     def move_policy(self) -> MovePolicy | None: ...  # noqa: D102  documented above
 
     def begin(self, cluster: Cluster, watcher: SimulatedWatcher, rng: np.random.Generator) -> Chooser | Placing:
-        """Return a chooser for one replay, or what places its pods altogether.
+        """Return a chooser for one replay, or a :class:`Placing` that schedules all of its pods.
 
         Args:
             cluster: the simulated cluster; the chooser must not change it.

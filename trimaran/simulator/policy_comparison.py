@@ -39,7 +39,7 @@ class PolicyComparison:
         return self._section.comparison
 
     def means(self) -> dict[str, dict[str, Interval]]:
-        """Return the mean over the worlds by policy and measure, from five worlds on with its interval."""
+        """Return the mean over the worlds by policy and measure; with at least five worlds also its interval."""
         return by_policy(self.measures)
 
     def gaps_closed(self) -> dict[str, dict[str, dict[str, Interval]]]:
@@ -60,7 +60,7 @@ class PolicyComparison:
             ModuleNotFoundError: matplotlib is not installed; ``pip install matplotlib jinja2`` installs what it needs.
             OSError: a file cannot be written.
         """
-        from trimaran.simulator.report.page import write_report  # draws: an extra, and a second of imports
+        from trimaran.simulator.report.page import write_report  # imports matplotlib for a second
 
         write_report([self._section], Path(path), f"trimaran {version('trimaran')}: simulator.compare")
 

@@ -4,13 +4,13 @@ The steps of each minute, in this order:
 
 1. Pods whose time is over end.
 2. Nodes fail and join.
-3. Pods are scheduled in the order of their arrival: those that arrive, and if capacity was freed, queued ones before.
+3. Pods are scheduled in the order of their arrival: queued pods if capacity was freed, then the arriving ones.
 4. Pods are moved, and the freed capacity goes to queued pods.
 5. The autoscaler orders and removes nodes.
 6. Pods of a node get their shares of its CPU, if they demand more than it has.
 
 Pods are scheduled by the library's filter with node sampling, and the policy chooses among the feasible nodes; or the
-policy places them altogether, as a scheduler with a queue of its own does.
+policy schedules all pods itself, as one with its own queue does.
 
 A replay is deterministic. The seed determines tie-breaks among nodes of equal score, as in kube-scheduler, and the
 choices of the random policy. It changes neither the pods nor their use.
@@ -57,7 +57,7 @@ class ReplayOptions:
             less one for each 125 nodes, at least 5 percent and at least 100 nodes.
         move_triggers: triggers of all move policies; empty means each policy's own.
         objects: further objects of the cluster, as the API server shows them; only standalone policies read them.
-        startup_seconds: time from the eviction of a moved pod until it works again; whole minutes are without use.
+        startup_seconds: time from the eviction of a moved pod until it works again; during its whole minutes use is 0.
         ceiling: whether pods use no more than their node's CPU (:mod:`trimaran.simulator.ceiling`).
         learned_use: whether policies of files and profiles get the use of workloads, as with ``extender.learned_use``.
     """
@@ -191,7 +191,7 @@ class Replay:
         """
         cluster, ended = self.cluster, False
         for run in self._ends.pop(cluster.minute, ()):
-            if cluster.running.get(run.pod) is run and run.end == cluster.minute:  # not delayed since
+            if cluster.running.get(run.pod) is run and run.end == cluster.minute:  # neither ended nor delayed since
                 cluster.end(run.pod)
                 ended = True
         for number in [n for n, queued in self._queue.items() if queued.until <= cluster.minute]:

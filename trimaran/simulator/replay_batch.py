@@ -90,7 +90,7 @@ class ReplayBatch:
 
     @_sigterm_as_interrupt()
     def run_variants(self, variants: Sequence["ReplayVariant"]) -> list[ReportSection]:
-        """Run every replay of some variants of the batch without a stored result, as :meth:`run` does.
+        """Run every replay of the given variants that has no stored result; see :meth:`run`.
 
         Returns:
             A section for each variant.
@@ -141,7 +141,7 @@ class ReplayBatch:
             echo(f"trimaran: warning: {warning}", err=True)
         events = trace.events if self.options.events is None else self.options.events
         check_events(events, trace.amounts(), folder)
-        if self.options.autoscaling is None:  # the autoscaler names its nodes later, so faults may name them
+        if self.options.autoscaling is None:  # with it, faults may name nodes that join later
             check_faults(self.options.faults, str(folder), {*trace.nodes, *(event.node for event in events)})
         return _World(trace.overcommit, (trace.minutes - trace.warm_up_minutes) / 60)
 
@@ -189,7 +189,7 @@ class ReplayBatch:
             return ResultStore(self.resume_file, program_version())
         except OSError as error:
             raise click.UsageError(
-                f"--resume-file {self.resume_file}: cannot be read and written: {error.strerror}"
+                f"--resume-file {self.resume_file}: cannot be read or written: {error.strerror}"
             ) from None
         except ValueError as error:
             raise click.UsageError(f"--resume-file {self.resume_file}: {error}") from None
@@ -241,7 +241,7 @@ def _with_same_seeds(policies: Mapping[str, Mapping[int, Mapping[str, float]]]) 
 
 @dataclass(frozen=True, slots=True)
 class ReplayVariant:
-    """Replays of a batch that differ from its other ones in what pods request.
+    """Part of a batch's replays: their policies, and the overcommit of pod requests.
 
     Attributes:
         policies: names of the policies.

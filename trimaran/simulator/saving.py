@@ -1,8 +1,8 @@
 """Number of nodes that a policy saves, while it is as good as the default scheduler on all nodes.
 
 Nodes are removed evenly over their sizes. Overcommit rises as capacity shrinks, so that pods request the same share of
-it. As good means: no more hot node-minutes at 80 percent in total, no more node-minutes with memory use above capacity,
-and no more pods without a node.
+it. A policy is as good if it has no more hot node-minutes at 80 percent in total, no more node-minutes with memory use
+above capacity, and no more pods without a node.
 """
 
 from bisect import bisect_left
@@ -71,7 +71,7 @@ def nodes_saved(trace: Trace, policy: Policy, default: Mapping[str, float], opti
 
 
 def count_near_edge(predicate: Callable[[int], bool], maximum: int) -> int:
-    """Return the number of numbers from 1 to a maximum for which a predicate is True, by bisection.
+    """Return for how many integers from 1 to a maximum a predicate is True, by bisection.
 
     Args:
         predicate: True for small numbers and False for large ones, except for noise near the edge; called at most once

@@ -1,7 +1,7 @@
-"""Rounds of measurements of every running pod in a replay, every five minutes, as a watcher makes them live.
+"""Rounds of measurements of every running pod in a replay, every five minutes, as a live watcher makes them.
 
-The pods' use is known with the same delay and the same outages as the watcher's node metrics. It is what they got of
-their node's CPU, not their demand. A round leaves out pods that ended before its end.
+The pods' use is known with the same delay and the same outages as the watcher's node metrics. CPU use is what the
+pods got of their node, not their demand. A round leaves out pods that ended before its end.
 """
 
 from collections.abc import Iterator
@@ -52,11 +52,11 @@ class UseRounds:
         self.until = since - since % ROUND_MINUTES
         self._cluster = cluster
         self._active: list[PodRun] = []  # runs that had not ended at the last round
-        self._columns: Int64s = np.zeros((3, 0), np.int64)  # their pods, first working minutes and use origins
+        self._columns: Int64s = np.zeros((3, 0), np.int64)  # of these runs: pods, first working minutes and use origins
         self._followed = 0
 
     def known(self, minute: int) -> Iterator[PodRound]:
-        """Yield the rounds since the last call that are complete in a minute; those without pods are left out."""
+        """Yield the rounds since the last call that are complete in a minute; rounds without pods are left out."""
         if minute < self.until + ROUND_MINUTES:
             return
         self._follow_runs()
@@ -75,7 +75,7 @@ class UseRounds:
         ran = np.flatnonzero((minutes > 0) & continues)
         runs = [self._active[place] for place in ran.tolist()]
 
-        # Places of the minutes of each run in the trace's arrays of use.
+        # Indices of each run's minutes in the trace's arrays of use.
         trace = self._cluster.trace
         first, minutes, pods = (trace.use.offsets[pods] + start - origins)[ran], minutes[ran], pods[ran]
         begin = np.cumsum(minutes) - minutes
@@ -91,7 +91,7 @@ class UseRounds:
                 used = run.use[:, until - minutes[place] - run.start : until - run.start]
                 cores[place], memory[place] = used[0].mean() / 1000, used[1].max()
 
-        # Runs that ended need no further look.
+        # Runs that ended are not measured again.
         self._active = list(compress(self._active, continues.tolist()))
         self._columns = self._columns[:, continues]
         return PodRound(until, runs, pods, minutes, cores, memory)

@@ -37,7 +37,7 @@ class Windows:
     Attributes:
         window_minutes: length of the window.
         interval_minutes: minutes between two fetches.
-        delay_minutes: age of a window's end when it is served, through scraping, rules and fetching.
+        delay_minutes: age of a window's end when the window is served, due to scraping, rules and fetching.
         smoothing_minutes: span over which each CPU sample is a rate, as in recording rules for node_exporter. It
             changes deviation and percentiles; the mean is that of the window, as the provider Prometheus computes it.
         percentiles: operators in addition to average and deviation: P90, P95, P99, MAX.
@@ -110,7 +110,7 @@ class Windows:
         """Return a resource's metrics by operator (average, deviation, ...): percent of capacity, shape (nodes,)."""
         use, capacity = ledger.use[resource], ledger.capacity[resource, numbers]
         exact = percent = _samples(use, numbers, capacity, span, 1)
-        if resource == CPU_ROW:  # as live: only the mean is one rate over the window, the rest is of short rates
+        if resource == CPU_ROW:  # as from Prometheus: the mean is one rate over the window, the rest is of short rates
             percent = _samples(use, numbers, capacity, span, self.smoothing_minutes)
         values = {Operator.AVG: exact.mean(axis=1), Operator.STD: percent.std(axis=1)}
         for operator in self.percentiles:

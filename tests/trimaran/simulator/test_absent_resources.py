@@ -36,7 +36,7 @@ def test_a_resource_that_a_replay_does_not_have_is_said(
     with caplog.at_level(logging.WARNING):
         Replay(TRACE, policy)
         Replay(TRACE, policy)
-    expected = f"policy {policy.name} reads {absent}, of which a replay has nothing: it has cpu, memory"
+    expected = f"policy {policy.name} reads {absent}, which replays do not simulate: they have cpu, memory"
     assert [record.getMessage() for record in caplog.records] == [expected]
 
 

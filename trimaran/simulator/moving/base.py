@@ -1,4 +1,4 @@
-"""Move policies: the triggers of a search for moves (:mod:`trimaran.planning.move_triggers`), and a budget.
+"""Policies that move running pods, with triggers (:mod:`trimaran.planning.move_triggers`) and a budget of moves.
 
 The budget is a token bucket. From the first allowed minute it fills with a percentage of the running pods per hour. It
 holds at most an hour's share, or one pod. Moves by cost have the caps of the rebalancer instead.
@@ -37,7 +37,7 @@ class MovePolicy(ABC):
         every_minutes: minimum time between two searches.
         after_minutes: first minute in which a move is allowed, and from which the budget fills.
         triggers: triggers, any of which starts a search.
-        hot_percent: load for the trigger ``load``, percent.
+        hot_percent: load of a node at which the trigger ``load`` fires, percent.
     """
 
     percent_per_hour: float = 0.1
@@ -71,7 +71,7 @@ class MoveSchedule:
         """Return whether to search for moves now; call it once a minute.
 
         Args:
-            goes_on: whether to search without a trigger, too, because the last search is to be confirmed.
+            goes_on: search even without a trigger, because further searches must confirm the last one.
         """
         policy, cluster = self._policy, self._cluster
         if cluster.minute < max(policy.after_minutes, self._last_search + policy.every_minutes):
@@ -100,11 +100,11 @@ class MoveSchedule:
         self._budget -= moves
 
     def note(self, moves: Iterable[RecentMove]) -> None:
-        """Set the moves, at Unix times, by which measured loads are corrected."""
+        """Set the recent moves, with Unix times, for which measured loads are corrected."""
         self._recent = list(moves)
 
     def _signs(self) -> ClusterSigns:
-        """Return the state that the triggers look at; a failed node counts as not measured."""
+        """Return the state of the cluster for the triggers; a failed node counts as not measured."""
         cluster = self._cluster
         return ClusterSigns(
             interval_passed=not cluster.minute % self._policy.every_minutes,

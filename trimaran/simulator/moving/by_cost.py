@@ -1,7 +1,7 @@
 """Moves by congestion cost, with the plans of the live rebalancer: :func:`trimaran.rebalancer.plan.plan_moves`.
 
-A replay has its rules, caps, cooldowns and holdout, so that it predicts what ``trimaran rebalance`` does. It has no
-brake, and the API server refuses nothing. A moved pod lands on its target in the same minute. A trace has one
+A replay uses the rebalancer's rules, caps, cooldowns and holdout, to predict the moves of ``trimaran rebalance``. It
+has no brake, and no eviction is refused. A moved pod lands on its target in the same minute. A trace has one
 namespace, so the cap of a namespace is that of all moves.
 
 :mod:`trimaran.simulator.moving.past_use` keeps the past use, :mod:`trimaran.simulator.moving.cluster_look` has the
@@ -31,8 +31,8 @@ class CostMovePolicy(MovePolicy):
 
     Attributes:
         costs: cost of CPU and memory use.
-        rules: limits of the rebalancer; ``percent_per_hour`` replaces their share, and the cap of all moves that of a
-            namespace.
+        rules: limits of the rebalancer; this policy's ``percent_per_hour`` replaces theirs, and the cap on the total
+            also applies to a namespace.
     """
 
     costs: MoveCosts = field(default_factory=MoveCosts)
@@ -92,7 +92,7 @@ class CostMover:
         return self._cluster.now - record.planned_at < DAY
 
     def _followed(self, record: MoveRecord, numbers: dict[str, int]) -> MoveRecord:
-        """Return a move as landed once the pod works, or is gone."""
+        """Return the record of a move, changed to landed once the pod works or is gone."""
         if record.state is not MoveState.EVICTED:
             return record
         run = self._cluster.running.get(numbers.get(record.uid, -1))

@@ -1,8 +1,8 @@
-"""The past use of the running pods in a replay, kept by the code that keeps it live.
+"""The past use of the running pods in a replay, stored by the same code as in a live cluster.
 
 Each five minutes the mean CPU and the highest memory of every running pod are stored, with the rounds of
 :mod:`trimaran.simulator.use_rounds`. As in a live cluster a pod that starts on another node is a new pod. The
-replacement of a moved pod inherits its past; other new pods begin with the course of their workload.
+replacement of a moved pod inherits its past; other new pods begin with the profile of their workload.
 """
 
 from collections.abc import Iterable
@@ -65,14 +65,14 @@ class PastUse:
         return (_FIRST_STEP + self._history.newest + 1) * STEP_SECONDS
 
     def courses(self, runs: list[PodRun]) -> Float64s:
-        """Return the course of the workload of each run, cores and GiB, shape (2, runs, 24); NaN for jobs."""
+        """Return the hourly profile of each run's workload, cores and GiB, shape (2, runs, 24); NaN for jobs."""
         pods = np.array([run.pod for run in runs], np.int64)
         courses = self._workloads.courses(pods) / [[[1]], [[_GIB]]]
         courses[:, self._cluster.jobs[pods]] = np.nan  # a job will soon end
         return courses
 
     def measured(self, runs: list[PodRun], steps: int) -> tuple[Float16s, Float16s]:
-        """Return the measured past of running pods, by :class:`~watcher.usage.history.pod_history.PodHistory`."""
+        """Return past use of running pods, as :meth:`~watcher.usage.history.pod_history.PodHistory.past` does."""
         return self._history.past([self._key(run) for run in runs], steps)
 
     def moved(self, pods: Iterable[int]) -> None:
@@ -89,7 +89,7 @@ class PastUse:
         self._history.keep_only(list(map(self._key, self._cluster.running.values())))
 
     def _key(self, run: PodRun) -> Key:
-        """Return the identity of the past of a run: that of the run that it inherits from, or a new one."""
+        """Return the key of the past of a run: the key of the run whose past it inherits, or a new key."""
         known = self._lineages.get(run.pod)
         if known is None or known[0] != run.start:
             begin = run.start

@@ -75,14 +75,14 @@ class OfflineSearch:
             self._assign(number, int(best[number]))
 
     def _perturb(self, rng: np.random.Generator) -> None:
-        """Assign a few runs to random nodes that have room."""
+        """Assign a few runs to random nodes with enough free capacity."""
         for number in rng.choice(self._movable, max(1, round(_PERTURBED_SHARE * len(self._movable)))).tolist():
             others = self._others(number)
             if len(others):
                 self._assign(number, int(rng.choice(others)))
 
     def _others(self, number: int) -> Int64s:
-        """Return the nodes to which a run could move: they exist and have room in all minutes of the run."""
+        """Return the nodes to which a run could move: they exist and have capacity in all minutes of the run."""
         run = self.pod_runs[number]
         fits = self._has_room(self._free[:, :, run.start : run.end], self._requests[number])
         fits &= (self._since <= run.start) & (run.end <= self._until)
@@ -147,7 +147,7 @@ class OfflineSearch:
         return False
 
     def _is_feasible(self, number: int) -> bool:
-        """Return whether a run's node exists and has room in all minutes of the run."""
+        """Return whether a run's node exists and has capacity in all minutes of the run."""
         run, node = self.pod_runs[number], self.nodes[number]
         requested = self._requests[number] > 0
         free = self._free[requested, node, run.start : run.end]

@@ -2,7 +2,7 @@
 
 The oracle replays the clairvoyant greedy, improves all its placements together
 (:mod:`trimaran.simulator.policies.offline`), and then places each pod on its planned node. The greedy chooses instead
-if the planned node has no room (pods that waited may start earlier than planned), or is not among the sampled nodes
+if the planned node is full (pods that waited may start earlier than planned), or is not among the sampled nodes
 (above 100 nodes). The plan covers the trace's own nodes and events, but no nodes that an autoscaler adds.
 """
 

@@ -57,7 +57,7 @@ def extender_profile(configuration: Mapping[str, Any], factor: int = DEFAULT_SCO
 def _in_tree(configuration: Mapping[str, Any]) -> tuple[Profile, int]:
     """Return the plugins that kube-scheduler itself scores by, and the weight of PodTopologySpread.
 
-    They are those of the file that ``trimaran extender config`` writes, with their weights divided by 10.
+    The plugins come from the file that ``trimaran extender config`` writes, with their weights divided by 10.
 
     Args:
         configuration: a parsed KubeSchedulerConfiguration with one profile, which has plugins for the extender.
@@ -85,7 +85,7 @@ class ProfilePolicy:
         learns: give plugins the use of each owner's pods as observed earlier in the replay.
         move_policy: policy that also moves running pods; None moves none.
         fallback: rule for nodes without metrics.
-        without_metrics: kube-scheduler's own plugins, which score alone without any metrics.
+        without_metrics: kube-scheduler's own plugins, which score alone if there are no metrics.
     """
 
     name: str
@@ -119,7 +119,7 @@ def configured_policy(name: str, document: Mapping[str, Any], *, learned_use: bo
     configuration = read_scheduler_file(document)
     schedulers = [profile.scheduler_name for profile in configuration.profiles]
     if len(schedulers) > 1:
-        raise ValueError(f"profiles: a policy has one profile, and the file has several: {', '.join(schedulers)}")
+        raise ValueError(f"profiles: a policy needs a file with one profile, this one has: {', '.join(schedulers)}")
     (profile,) = configuration.profiles
     profile = without_pod_rules(profile)  # a replay spreads pods by its own owners, and has no other rules
     in_tree, spread = profile, configuration.weights[profile.scheduler_name].get("PodTopologySpread", 0)
@@ -134,7 +134,7 @@ def configured_policy(name: str, document: Mapping[str, Any], *, learned_use: bo
 def extended_policy(name: str, profile: Profile, *, learned_use: bool = False) -> ProfilePolicy:
     """Return the policy of kube-scheduler with the extender, which scores by the plugins of a profile.
 
-    Plugins of kube-scheduler in the profile replace its own, as those that a KubeSchedulerConfiguration enables.
+    A plugin of kube-scheduler in the profile replaces the default of its name, as in a KubeSchedulerConfiguration.
 
     Args:
         name: the policy's name in reports.

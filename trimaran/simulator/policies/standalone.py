@@ -44,7 +44,7 @@ class StandalonePolicy:
         document: the parsed file, with one profile; see :func:`standalone_policy`.
         fallback: rule for nodes without metrics.
         objects: further objects of the cluster, as the API server shows them, such as ElasticQuotas.
-        adapt: returns the configuration with plugins of your own, as for the live scheduler; None leaves it.
+        adapt: adds your own plugins to the configuration, as for the live scheduler; None adds none.
     """
 
     name: str
@@ -57,7 +57,7 @@ class StandalonePolicy:
 
     def begin(self, cluster: Cluster, watcher: SimulatedWatcher, rng: np.random.Generator) -> "SchedulerPlacing":
         """Return a new scheduler for one replay."""
-        seed = int(rng.spawn(1)[0].integers(2**63))  # so that preemption does not change the tie-breaks
+        seed = int(rng.spawn(1)[0].integers(2**63))  # its own stream: preemption must not change the tie-breaks
         setup = read_setup(self.document, preempts_shared=True, seed=seed)
         if self.adapt is not None:
             setup = self.adapt(setup)
@@ -82,7 +82,7 @@ def standalone_policy(
     """
     names = read_setup(document, allow_with="").scheduler_names
     if len(names) > 1:
-        raise ValueError(f"profiles: a policy has one profile, and the file has several: {', '.join(names)}")
+        raise ValueError(f"profiles: a policy needs a file with one profile, this one has: {', '.join(names)}")
     return StandalonePolicy(name, document, objects=tuple(objects))
 
 
@@ -158,14 +158,14 @@ class SchedulerPlacing(Placing, ClusterObserver):
         return True
 
     def place(self, numbers: Sequence[int]) -> Iterator[Placement | Victim]:
-        """Let the scheduler decide until nothing is due in this minute; yield what it decides."""
+        """Let the scheduler decide until no pod is due in this minute; yield its placements and victims."""
         self._submit(numbers)
         end = self._cluster.now + _MINUTE
         while (due_at := self.scheduler.next_at()) is not None and due_at < end:
             self._now = max(self._clock(), due_at)
             self._use_load()
             decision = self.scheduler.next(self._now)
-            if self.scheduler.failures.first is not None:  # live the pod is tried again; a replay must not hide it
+            if self.scheduler.failures.first is not None:  # a live scheduler would try again and hide it
                 raise self.scheduler.failures.first
             if isinstance(decision, Bind):
                 yield Placement(self._numbers[decision.pod.uid], self._cluster.nodes.row(decision.node_name))
@@ -196,7 +196,7 @@ class SchedulerPlacing(Placing, ClusterObserver):
         return self._now
 
     def _use_load(self) -> None:
-        """Let the scheduler score by the newest metrics, as live."""
+        """Let the scheduler score by the newest metrics, as in a live cluster."""
         if not self._reads_metrics:
             return
         snapshot = self._watcher.snapshot()
@@ -254,7 +254,7 @@ def _namespace_and_name(text: str) -> tuple[str, str]:
 
 
 def _gang_name(trace: Trace, number: int) -> str:
-    """Return the name of the pods of an owner that arrive together with a pod."""
+    """Return the name of a pod's gang: the owner of the pod, and the minute of its arrival."""
     return f"{trace.owners[number]}-{trace.arrival_minute[number]}"
 
 

@@ -109,7 +109,7 @@ def _title(section: ReportSection) -> str:
 
 
 def _section_figures(section: ReportSection) -> list[PageFigure]:
-    """Return the figures of a section: gaps closed, nodes saved, and heat maps, as far as measured."""
+    """Return the figures for the measures that a section has: gaps closed, nodes saved, and heat maps."""
     comparison, result = section.comparison, []
     for goal, rows in statistics.gaps(comparison).items():
         shown = {

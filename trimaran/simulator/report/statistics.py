@@ -36,7 +36,7 @@ LESS_IS_BETTER = (
 #: Measure whose deviation over seeds is reported, and the name of this deviation.
 HOT_MINUTES = "hot_minutes_80"
 SEED_DEVIATION = "hot_minutes_80_seed_deviation"
-#: Smallest number of worlds with an interval.
+#: Smallest number of worlds for which an interval is computed.
 MIN_WORLDS = 5
 _RESAMPLES = 10_000
 _SEED = 20_110_501

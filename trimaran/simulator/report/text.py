@@ -28,8 +28,8 @@ _Line = tuple[str, Sequence[str]]
 def tables(comparison: Comparison) -> str:
     """Return a text table for each world (replayed trace).
 
-    For several worlds, tables of means and of gaps closed follow. They are over the worlds that have all policies, with
-    intervals from :data:`MIN_WORLDS` worlds on.
+    For several worlds, tables of means and of gaps closed follow, over the worlds in which all policies were replayed.
+    With at least :data:`MIN_WORLDS` such worlds they have intervals.
     """
     blocks = [
         _block(world, names, [(policy, [number(row[name]) for name in names]) for policy, row in policies.items()])
@@ -40,7 +40,7 @@ def tables(comparison: Comparison) -> str:
 
 
 def number(value: float) -> str:
-    """Return a number without decimals if it is whole, otherwise with two."""
+    """Return a number as text, without decimals if it is whole, otherwise with two."""
     return f"{value:.0f}" if value == int(value) else f"{value:.2f}"
 
 
@@ -77,7 +77,7 @@ def _main(rows: Mapping[str, Mapping[str, object]]) -> list[str]:
 
 
 def _interval_lines(policy: str, row: Mapping[str, Interval], names: Iterable[str]) -> Iterator[_Line]:
-    """Yield a line of means, and two lines with the ends of their intervals if there are any; no value is a dash."""
+    """Yield a line of means, and two lines with the ends of their intervals if there are any; a dash for no value."""
     intervals = [row.get(name) for name in names]
     for label, field in ((policy, "mean"), (f"{_INDENT}from", "low"), (f"{_INDENT}to", "high")):
         values = [getattr(interval, field, None) for interval in intervals]
