@@ -291,7 +291,7 @@ class DashboardSettings(Section):
         None, description="the address of trimaran scheduler; the dashboard shows what it places"
     )
     token_file: Path | None = Field(
-        None, description="file with the bearer token for the extender, the rebalancer and the scheduler"
+        None, description="file with the bearer token that the dashboard sends to extender, rebalancer and scheduler"
     )
     ca_file: Path | None = Field(
         None, description="PEM file with the certificate authorities of the extender, the rebalancer and the scheduler"

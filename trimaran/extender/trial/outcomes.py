@@ -28,7 +28,7 @@ CPU_LIMIT, MEMORY_LIMIT = "cpu_limit_percent", "memory_limit_percent"
 #: All outcomes; less is better.
 OUTCOMES = (HOT, PLACED_HOT, CPU_LIMIT, MEMORY_LIMIT, PENDING, QUERY)
 _SUMMED = ("nodes", "load", HOT, CPU_LIMIT, MEMORY_LIMIT)
-_LONGEST_GAP = 0.25  # share of the counted time of a block
+_LONGEST_GAP = 0.25  # without a sample, as a share of a block's counted time; a longer gap voids the block
 
 
 class BoundPod(NamedTuple):
