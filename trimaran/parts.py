@@ -1,4 +1,4 @@
-"""Parts of an installation: trimaran's own packages, whose names are common, and the extra ``watcher``."""
+"""Checks of an installation: trimaran's own packages, whose names are common, and the extra ``watcher``."""
 
 import importlib
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 
-#: Modules of the extra ``watcher`` of pyproject.toml: what services and commands need, and clients and scores do not.
+#: Modules of the extra ``watcher`` of pyproject.toml: services and commands need them, clients and scores do not.
 OF_THE_WATCHER = frozenset({
     "click", "flask", "gunicorn", "prometheus_api_client", "prometheus_client", "psutil", "pydantic", "sqlite_utils",
     "xxhash",
@@ -44,13 +44,13 @@ def import_own(name: str) -> ModuleType:
 
 @contextmanager
 def needing_watcher(what: str) -> Iterator[None]:
-    """Say how to install the extra ``watcher`` if a module of it is missing in the block.
+    """Raise an error with the install command if the block misses a module of the extra ``watcher``.
 
     Args:
-        what: what needs the extra, the beginning of the message.
+        what: part of trimaran that needs the extra; begins the message.
 
     Raises:
-        ModuleNotFoundError: such a module is missing.
+        ModuleNotFoundError: a module of the extra is missing.
     """
     try:
         yield

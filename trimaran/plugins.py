@@ -19,7 +19,7 @@ from scoring.plugins.base import Plugin, points_of
 
 ENTRY_POINT_GROUP = "trimaran.plugins"
 DEFAULT_PLUGIN: Final = CongestionCost.name
-"""Plugin of ours that the manifests, the chart, the commands and the figures use unless told otherwise."""
+"""Score plugin that the manifests, the chart, the commands and the figures use by default."""
 
 
 @cache
@@ -57,7 +57,7 @@ def read_scheduler_file(
 
 
 def uncalled(document: Mapping[str, Any]) -> Iterator[str]:
-    """Yield where a valid file enables installed plugins at extension points that only the scheduler calls."""
+    """Yield a warning for each installed plugin that a file enables at points that only the scheduler calls."""
     for number, profile in enumerate(document.get("profiles") or ()):
         for plugin in installed_plugins():
             points = sorted(point for point in points_of(plugin) - {"score"} if _runs_at(plugin.name, point, profile))

@@ -1,4 +1,4 @@
-"""Checks of what a trace means: units, kinds of owners, limits, and whether use and requests go together."""
+"""Checks of the content of a trace: units, kinds of owners, limits, and use in relation to requests."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,13 +11,13 @@ from trimaran.traces.tables import Table
 from trimaran.traces.trace import JOB, LIMIT_COLUMNS, NO_LIMIT, POD_COLUMNS, RESOURCES, Trace
 
 _SERVICES = ("Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "ReplicationController", "Pod", "Node", "")
-# Of the largest node: below the first amount the unit is wrong, because a kubelet alone needs more; below the second or
-# above the third it is odd.
+# Capacity of the largest node: below the first amount the unit is wrong, because a kubelet alone needs more; below the
+# second or above the third it is unusual.
 _CAPACITIES = {
     "cpu_capacity_milli": (100, 1000, 10_000_000, "millicores: 16000 for 16 cores"),
     "memory_capacity_bytes": (32 << 20, 512 << 20, 1 << 50, "bytes: 68719476736 for 64 GiB"),
 }
-_ODD_SHARE = 1000  # a node is odd if the largest one has more than this many times its capacity
+_ODD_SHARE = 1000  # a node is unusual if the largest one has more than this many times its capacity
 _HIGH_USE, _IMPOSSIBLE_USE = 3.0, 2.0  # mean use, as a share of the requests, and of the capacity
 
 

@@ -3,7 +3,7 @@
 The events are a table ``minute, event, node, cpu_capacity_milli, memory_capacity_bytes``:
 
     fail   the node is removed in that minute; its pods are placed again
-    join   the node is added in that minute; without capacities it has the ones that it had before
+    join   the node is added in that minute; without capacities it gets those that it had before
 """
 
 from collections.abc import Iterable, Iterator, Mapping

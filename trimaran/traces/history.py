@@ -29,11 +29,11 @@ _MOST_DAYS = 366
 
 @dataclass(frozen=True, eq=False)
 class TraceHistory:
-    """Use of owners' pods before minute 0. A row is one owner on one day; arrays have shape (rows,) if not said.
+    """Use of owners' pods before minute 0. A row is one owner on one day; arrays have shape (rows,) unless stated.
 
     Attributes:
         owner_kinds: kinds of the owners.
-        owners: names of the owners; those without pods in the trace are gone, and teach nothing.
+        owners: names of the owners; owners without pods in the trace are ignored.
         revisions: revision of the pods; empty for that of the trace's pods.
         days: day of each row, -1 for the day that ends at minute 0.
         cpu: mean CPU use of a pod as a share of its request, NaN where unknown, shape (rows, 288).

@@ -1,4 +1,4 @@
-"""Problems of a trace's files: errors, with which no replay is right, and warnings about what is odd but possible."""
+"""Problems of a trace's files: errors, which make replays impossible or wrong, and warnings about likely mistakes."""
 
 from collections.abc import Collection, Sequence
 from difflib import get_close_matches

@@ -44,7 +44,7 @@ _MAX_PRIORITY = 2**31 - 1
 
 @dataclass(frozen=True)
 class _World:
-    """Content of the file world.json, with defaults in place of invalid values; no minutes are as many as pods run."""
+    """Content of the file world.json, with defaults for invalid values; ``minutes`` None means the last pod's end."""
 
     minutes: int | None = None
     warm_up_minutes: int = 0
@@ -83,7 +83,7 @@ def examine_trace(folder: Path) -> tuple[Trace | None, TraceProblems]:
     nodes = read_table(folder / NODES, NODE_COLUMNS, problems=problems)
     pods = read_table(folder / PODS, POD_COLUMNS, (*LIMIT_COLUMNS, PRIORITY_COLUMN), problems=problems)
     use = _read_use(folder / USAGE, None if pods is None else pods["pod"], problems)
-    # A link to a missing file does not exist, but somebody wanted its events.
+    # lexists: a link to a missing file is an error, not a trace without events.
     events = read_events(folder / EVENTS, problems) if os.path.lexists(folder / EVENTS) else ()
     _check_file_names(folder, problems)
     node_columns = None if nodes is None else _node_columns(nodes)

@@ -17,7 +17,7 @@ Random variables and their sources:
   VMs (Shen et al., CCGrid 2015) and PlanetLab's. The trace begins on a Wednesday, and is the same without a history.
 - Of the services 1 percent a day are new, as in Alibaba's DLRM trace of 2025 (0.8 percent), and so are those that
   arrive after the first hours. 5 percent a day change (assumed): a new revision, whose use differs by 25 percent.
-  65 percent of the owners of jobs recur (Weng et al., NSDI 2022). Services that are gone would teach nothing.
+  65 percent of the owners of jobs recur (Weng et al., NSDI 2022). Services that ended earlier are left out.
 
 Finally the requests are scaled: mean CPU use becomes ``mean_use`` of capacity, and requests after overcommit become
 ``requested`` of allocatable. The pairing of pods and nodes and the time series are not real: report results as
@@ -37,7 +37,7 @@ _GIB = 1024**3
 _SHAPES = ((0.535, 0.5, 0.5), (0.31, 0.5, 0.25), (0.08, 0.5, 0.75), (0.065, 1.0, 1.0), (0.01, 0.25, 0.25))
 _LARGEST = (64_000, 256 * _GIB)
 _DAY = 1440
-_FIRST_HOURS = 600  # minutes in which services arrive that ran before the trace began, as far as it shows
+_FIRST_HOURS = 600  # services that arrive before this minute count as older than the trace
 _NEW, _CHANGED, _RECURRING = 0.01, 0.05, 0.65
 _WEEKEND_DAYS = (-3, -4, -10, -11)  # the trace begins on a Wednesday
 
@@ -89,7 +89,7 @@ class _Generator:
         self.pods: list[tuple[str, str, int, int, float, float]] = []  # kind, owner, arrival, end, requests
         self.cpu: list[Float64s] = []
         self.memory: list[Float64s] = []
-        self.past_rng = np.random.default_rng([world.seed, 20_110_502])  # so that a history changes nothing else
+        self.past_rng = np.random.default_rng([world.seed, 20_110_502])  # a history must change nothing else
         self.past: list[tuple[str, str, str, int, Float64s, Float64s]] = []  # columns of a history
 
     def trace(self) -> Trace:
@@ -165,7 +165,7 @@ class _Generator:
             owner: name of the owner.
             level: mean CPU use as a share of the request, in the trace.
             memory_level: memory use as a share of the request.
-            course: use of a service over time; None for jobs, which run half of the time.
+            course: daily cycle and noise of a service; None for jobs, which run half of the time.
         """
         world, rng = self.world, self.past_rng
         days = world.history_days if course is None else min(world.history_days, int(rng.geometric(_NEW)) - 1)
@@ -185,7 +185,7 @@ class _Generator:
             self.past.append((kind, owner, str(revision or ""), day, np.clip(use, 0, 4), np.clip(memory, 0, 1)))
 
     def _shape(self) -> tuple[Float64s, _Course]:
-        """Return an owner's CPU use in each minute, divided by its mean, shape (minutes,), and its course."""
+        """Return an owner's CPU use in each minute, divided by its mean, shape (minutes,), with cycle and noise."""
         minutes, rng = self.world.minutes, self.rng
         time = np.arange(minutes)
         height, hour = float(rng.beta(2, 3)), float(rng.normal(0, 2.5))
@@ -257,14 +257,14 @@ class _Generator:
 
 
 def _cycle(days: Float64s, height: float, hour: float) -> Float64s:
-    """Return the daily cycle of use at some times, in days, around 1."""
+    """Return the daily cycle of use, with a mean of 1, at times in days."""
     angle = 2 * np.pi * (days - hour / 24)
     return np.asarray(1 + height * (0.8 * np.cos(angle) + 0.2 * np.cos(2 * angle)))
 
 
 def _correlated_noise(rng: np.random.Generator, minutes: int, correlation_minutes: float) -> Float64s:
     """Return first-order autoregressive noise with a standard deviation of 1, shape (minutes,)."""
-    from scipy.signal import lfilter  # a second of imports that replays do without
+    from scipy.signal import lfilter  # takes a second to import, and replays do not need it
 
     keep = np.exp(-1 / correlation_minutes)
     noise = rng.standard_normal(minutes)

@@ -63,7 +63,7 @@ class Table:
     def whole_numbers(
         self, column: str, *, minimum: int = 0, maximum: int = MAX_AMOUNT, empty: int | None = None
     ) -> Int64s:
-        """Return a column of whole numbers; report values that are none or are out of range.
+        """Return a column of whole numbers; report values that are not whole numbers or are out of range.
 
         Args:
             column: name of the column.
@@ -150,7 +150,7 @@ def read_table(
 
 
 def _whole(text: str, minimum: int, maximum: int) -> int | None:
-    """Return a whole number in a range; None if the text is none."""
+    """Return the whole number that a text is; None if it is not a whole number in the range."""
     try:
         number = float(text)
     except ValueError:

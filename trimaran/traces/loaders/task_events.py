@@ -22,7 +22,7 @@ class TaskEvent(NamedTuple):
 def task_runs(events: Iterable[tuple[tuple[str, str], TaskEvent]]) -> Iterator[DatasetTask]:
     """Yield each run of the tasks; each event comes with the task's collection and index, in any order.
 
-    A task whose first event is an end ran from the start of the data set; a task without an end runs to its end.
+    A task whose first event is an end ran from the start of the data set; a task without an end never ends.
     """
     by_task: dict[tuple[str, str], list[TaskEvent]] = defaultdict(list)
     for task, event in events:
@@ -32,7 +32,7 @@ def task_runs(events: Iterable[tuple[tuple[str, str], TaskEvent]]) -> Iterator[D
         for position, event in enumerate(sorted(task_events, key=lambda event: (event.seconds, event.starts))):
             if event.starts:
                 running = running or event
-            elif running or position == 0:  # otherwise a duplicate of an end
+            elif running or position == 0:  # other ends without a start are duplicates
                 yield _task(collection, index, running or event, running.seconds if running else 0.0, event.seconds)
                 running = None
         if running is not None:

@@ -14,7 +14,7 @@ from trimaran.traces.recording.pods import PodSpec
 from trimaran.traces.trace import NO_LIMIT, PodUse, Trace
 from watcher.usage.sources.pods import PodKey
 
-_MIN_REQUESTS = (1, 1024**2)  # of pods without requests, since use is stored as a share of the request
+_MIN_REQUESTS = (1, 1024**2)  # of pods without requests: use is stored as a share of the request, which must not be 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,7 +40,7 @@ class RecordingCounts:
         unknown: pods without known requests.
         elsewhere: pods on nodes that are not recorded.
         without_requests: recorded pods without a CPU or a memory request.
-        examples: names of some unknown pods.
+        examples: names of up to three unknown pods.
     """
 
     recorded: int = 0
@@ -117,7 +117,7 @@ def assemble(
 
 
 def _limits(pod: _TracePod) -> list[int]:
-    """Return a pod's limits. A limit below the request is no limit: a container without one is not in the sum."""
+    """Return a pod's limits. A sum of limits below the request lacks a container without a limit: the pod has none."""
     return [
         NO_LIMIT if limit < request else limit for limit, request in zip(pod.spec.limits, pod.requests, strict=True)
     ]

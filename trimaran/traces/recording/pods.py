@@ -47,7 +47,7 @@ def specs_from_api(manifests: Iterable[Mapping[str, Any]]) -> dict[PodKey, PodSp
     for manifest in manifests:
         try:
             pod = Pod.from_k8s(manifest)
-        except ValueError:  # in a form that no API server sends
+        except ValueError:  # malformed as no API server sends it
             continue
         workload = workload_of(pod.namespace, pod.name, pod.labels, pod.owner)
         specs[PodKey(pod.namespace, pod.name)] = PodSpec(
@@ -79,7 +79,7 @@ def specs_from_kube_state_metrics(
 
 
 def _limited(parts: PodContainers, column: int) -> int:
-    """Return a pod's limit: as a whole, or the sum over its containers; -1, no limit, if any of them has none."""
+    """Return a pod's own limit, or else the sum of its containers' limits; -1 (no limit) if a container has none."""
     overhead = parts.overhead[column - 2]
     if parts.pod is not None and (amount := parts.pod.amounts[column]) is not None:
         return min(amount + overhead, MAX_AMOUNT)
@@ -99,9 +99,9 @@ def _request(pod: Pod, resource: str) -> int:
 
 
 def _limit(pod: Pod, resource: str) -> int:
-    """Return a pod's limit: as a whole, or the sum over its containers and sidecars; -1 if any of them has none.
+    """Return a pod's own limit, or else the sum of its containers' and sidecars' limits; -1 if one has none.
 
-    The overhead is added to it, as to the request.
+    The pod's overhead is added to the limit, as to the request.
     """
     overhead = pod.overhead.amount(resource)
     if resource in pod.limits:
