@@ -31,7 +31,7 @@ def test_a_configuration_of_megabytes_is_not_repeated(key: str) -> None:
 
 def test_a_time_of_an_object_is_not_repeated() -> None:
     """A text of 256 KiB in an annotation is cut in the message that names it."""
-    with pytest.raises(ValueError, match="has an invalid time") as raised:
+    with pytest.raises(ValueError, match="time") as raised:
         unix_seconds("x" * 250_000, "metadata")
     assert len(str(raised.value)) < 1100
 

@@ -291,7 +291,7 @@ def test_a_context_can_be_selected(fake: FakeKubernetes) -> None:
     with closing(KubernetesApi(ApiServerConfig(kube_config=fake.kube_config(), context="fake"))) as api:
         assert [item["metadata"]["name"] for item in api.list_items("/api/v1/nodes", Deadline.after(10))] == ["a"]
     config = ApiServerConfig(kube_config=fake.kube_config(), context="prod", option_names={"context": "--kube-context"})
-    with pytest.raises(InvalidApiServerConfig, match=r"--kube-context.*has no such context; set one of: fake"):
+    with pytest.raises(InvalidApiServerConfig, match=r"--kube-context.* fake"):
         KubernetesApi(config)
 
 
@@ -359,7 +359,7 @@ def test_a_response_that_is_not_a_list_is_an_error(monkeypatch: pytest.MonkeyPat
     """A response that is not a list is an error with the address, without credentials."""
     api = open_kubernetes(ProviderSettings(address="https://me:s3cret@127.0.0.1:9"))
     monkeypatch.setattr(api, "get", lambda *_args, **_query: page)
-    with pytest.raises(UnexpectedResponse, match="is not a list") as caught:
+    with pytest.raises(UnexpectedResponse, match="/api/v1/nodes") as caught:
         list(api.list_items("/api/v1/nodes", Deadline.after(1)))
     error = str(provider_error("test", api.address, caught.value))
     assert error.startswith(

@@ -180,9 +180,9 @@ def test_a_decoder_raises_a_value_error_only(document: Object, read: Read) -> No
 @pytest.mark.parametrize("number", [2**31, -(2**31) - 1, 1e30, float("nan"), "2", True])
 def test_numbers_beyond_their_field_are_refused(number: object) -> None:
     """A number that the API server cannot have sent is named with its field; the largest and smallest are read."""
-    with pytest.raises(ValueError, match=r"^spec\.replicas: must be a whole number of 32 bits"):
+    with pytest.raises(ValueError, match=r"^spec\.replicas:"):
         get_whole({"replicas": number}, "replicas", "spec")
-    with pytest.raises(ValueError, match=r"csinode n: spec\.drivers\.count: must be"):
+    with pytest.raises(ValueError, match=r"csinode n: spec\.drivers\.count:"):
         drivers = [{"name": "d", "allocatable": {"count": number}}]
         NodeDrivers.from_k8s({"metadata": {"name": "n"}, "spec": {"drivers": drivers}})
     for largest in (2**31 - 1, -(2**31)):

@@ -1,7 +1,6 @@
 """Filters that look at one node at a time: reasons in kube-scheduler's words, and where preemption cannot help."""
 
 import numpy as np
-import pytest
 
 from scoring import Container, Node, NodeTable, Pod, ResourceList, plugin_from_config
 from scoring.plugins.filtering import count_reasons
@@ -107,20 +106,3 @@ def test_nominated_pods_of_higher_priority_take_room():
     table.nominate(pod("urgent", cpu="2", priority=5), "a")
     assert reasons(NodeResourcesFit(), pod(cpu="3"), table) == ["Insufficient cpu"]
     assert reasons(NodeResourcesFit(), pod(cpu="3", priority=6), table) == [""]
-
-
-@pytest.mark.parametrize(
-    ("plugin", "arguments", "message"),
-    [
-        ("InterPodAffinity", {"hardPodAffinityWeight": 101}, "hardPodAffinityWeight: must be from 0 to 100"),
-        ("PodTopologySpread", {"defaultConstraints": [{"maxSkew": 1, "topologyKey": "z",
-         "whenUnsatisfiable": "ScheduleAnyway"}]}, "defaultingType: must be 'List' with default constraints"),
-        ("PodTopologySpread", {"defaultingType": "List", "defaultConstraints": [{"maxSkew": 0, "topologyKey": "z",
-         "whenUnsatisfiable": "ScheduleAnyway"}]}, r"defaultConstraints\[0\].maxSkew: must be at least 1"),
-        ("PodTopologySpread", {"defaultingType": "Any"}, "defaultingType: must be one of"),
-    ],
-)  # fmt: skip
-def test_wrong_arguments_are_named(plugin, arguments, message):
-    """An invalid argument is refused with the path of its key."""
-    with pytest.raises(ValueError, match=message):
-        plugin_from_config(plugin, arguments)

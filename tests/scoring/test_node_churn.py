@@ -252,7 +252,7 @@ def test_removing_a_node_removes_its_pods(nodes):
     nodes.nominate(pod("nominated"), "b")
     nodes.remove_nodes(["b"])
     assert nodes.find(pod("on-b")) is None
-    with pytest.raises(KeyError, match="default/nominated is on no node"):
+    with pytest.raises(KeyError, match="default/nominated"):
         nodes.remove(pod("nominated"))
     nodes.add_nodes([node("b")])
     assert nodes.pods("b") == ()
@@ -261,7 +261,7 @@ def test_removing_a_node_removes_its_pods(nodes):
 
 def test_removing_an_unknown_node_is_refused(nodes):
     """The error names the node, and no other node is removed."""
-    with pytest.raises(KeyError, match="no node 'z' in this table"):
+    with pytest.raises(KeyError, match="'z'"):
         nodes.remove_nodes(["a", "z"])
     assert nodes.names == ("a", "b", "c")
 
@@ -378,5 +378,5 @@ def test_a_failed_update_is_made_again(nodes, judged):
 def test_scoring_an_unknown_node_is_refused(nodes):
     """Scoring a node that is not in the table raises an error that names the node."""
     prepared = Profile.of(ImageLocality()).prepare(nodes, MetricsTable.empty(nodes))
-    with pytest.raises(KeyError, match="no node 'z' in this table"):
+    with pytest.raises(KeyError, match="'z'"):
         prepared.score(pod("pending"), among=["a", "z"])

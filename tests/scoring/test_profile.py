@@ -90,7 +90,7 @@ def test_only_feasible_nodes_count(nodes):
 def test_no_feasible_node_is_an_error(nodes):
     """Scores without a feasible node have no best node."""
     scores = Profile.of(NodeResourcesFit()).score(pod(), nodes, no_metrics(nodes), np.zeros(3, bool))
-    with pytest.raises(LookupError, match="no feasible node for pod default/pending"):
+    with pytest.raises(LookupError, match="default/pending"):
         scores.best()
 
 
@@ -154,7 +154,7 @@ def test_values_outside_the_bounds_are_refused(nodes):
 
 def test_duplicate_plugin_names_are_refused():
     """A profile with two plugins of the same name raises an error."""
-    with pytest.raises(ValueError, match="two plugins are named NodeResourcesFit"):
+    with pytest.raises(ValueError, match="NodeResourcesFit"):
         Profile.of(NodeResourcesFit("LeastAllocated"), NodeResourcesFit("MostAllocated"))
 
 
