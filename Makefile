@@ -87,12 +87,15 @@ docs: $(VENV)/.docs  ## build the documentation as a website, site/index.html; f
 bench: $(VENV)/.dev  ## run the benchmarks (see benchmarks/README.md)
 	@$(BIN)/python benchmarks
 
-soak: $(VENV)/.dev  ## kill a writer and a watcher 500 times, start one 1,000 times, attack one, draw 2,000 faults for moves; takes an hour
-	$(BIN)/python tests/soak/kills.py
-	$(BIN)/python tests/soak/attacks.py
-	$(BIN)/python tests/soak/starts.py
-	$(BIN)/python tests/soak/moves.py
-	RANDOM_PLANS=10000 $(BIN)/python -m pytest -k many_plans tests/trimaran/planning/test_moves_plan.py
+# FOR=15 gives each script that many seconds, and leaves out the plans, of which `make test` draws a thousand.
+FOR ?=
+SOAK = $(if $(FOR),--most-seconds $(FOR))
+soak: $(VENV)/.dev  ## kill a writer and a watcher 500 times, start one 1,000 times, attack one, draw 2,000 faults for moves; takes an hour, with FOR=15 a minute
+	$(BIN)/python tests/soak/kills.py $(SOAK)
+	$(BIN)/python tests/soak/attacks.py $(SOAK)
+	$(BIN)/python tests/soak/starts.py $(SOAK)
+	$(BIN)/python tests/soak/moves.py $(SOAK) $(if $(FOR),--faults 16)
+	$(if $(FOR),,RANDOM_PLANS=10000 $(BIN)/python -m pytest -k many_plans tests/trimaran/planning/test_moves_plan.py)
 
 # Fails on a vulnerability that is not among the exceptions, and if OSV cannot be reached. OSV_URL selects a mirror.
 OSV_URL ?= https://api.osv.dev/v1/query

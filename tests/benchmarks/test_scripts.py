@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.snapshots import WRITER
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = (ROOT / "benchmarks", ROOT / "research", ROOT / "tests" / "soak")
@@ -16,6 +17,22 @@ def test_a_script_can_be_loaded(script: Path, monkeypatch: pytest.MonkeyPatch) -
     """Every import of the script resolves; the script does nothing on import."""
     monkeypatch.setattr(sys, "path", [str(script.parent), *sys.path])
     runpy.run_path(str(script), run_name="imported")
+
+
+@pytest.mark.slow
+def test_a_short_soak_fails_as_the_long_one_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One kill suffices to find that a writer reports fetches that it has not committed."""
+    folder = ROOT / "tests" / "soak"
+    monkeypatch.setattr(sys, "argv", ["kills.py", "--most-seconds", "0"])
+    lying = WRITER.replace("store.save_snapshots", "number > 1 or store.save_snapshots")
+    monkeypatch.setattr("support.snapshots.WRITER", lying)
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(str(folder / "kills.py"), run_name="__main__")
+    assert ended.value.code == 1
+    monkeypatch.setattr("support.snapshots.WRITER", WRITER)
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(str(folder / "kills.py"), run_name="__main__")
+    assert ended.value.code == 0
 
 
 @pytest.mark.slow

@@ -1,12 +1,13 @@
 """Attack the running service; check that its worker survives and that other clients are served.
 
-    python tests/soak/attacks.py [--seconds 25] [--connections 1000]
+    python tests/soak/attacks.py [--seconds 25] [--connections 1000] [--most-seconds SECONDS]
 
 Each attack has its own service and its own process, while another client requests ``/watcher`` on new connections.
 The script prints the deaths of the worker, and the failures and the latency of the client's requests.
 """
 
 import argparse
+import math
 import os
 import random
 import resource
@@ -111,6 +112,7 @@ def main() -> None:
     """Run all attacks."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=25)
+    parser.add_argument("--most-seconds", type=float, default=math.inf, help="of all attacks; default: %(default)s")
     parser.add_argument("--connections", type=int, default=1000)
     parser.add_argument("--attack", help=argparse.SUPPRESS)
     parser.add_argument("--port", type=int, help=argparse.SUPPRESS)
@@ -120,7 +122,9 @@ def main() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (min(most, 65536), most))
         attack(arguments.port, arguments.attack, arguments.connections, arguments.seconds)
         return
-    served = [judge(name, many, arguments.seconds, files) for name, many, files in runs(arguments.connections)]
+    planned = list(runs(arguments.connections))
+    seconds = min(arguments.seconds, arguments.most_seconds / len(planned) / 2)  # a start takes the other half
+    served = [judge(name, many, seconds, files) for name, many, files in planned]
     sys.exit(0 if all(served) else "the service suffered: see above")
 
 

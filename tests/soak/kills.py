@@ -1,16 +1,17 @@
 """Kill a writer and a watcher at random moments, 500 times each, and check the state after each restart.
 
-    python tests/soak/kills.py [--kills 500] [--nodes 300] [--seed 903]
+    python tests/soak/kills.py [--kills 500] [--nodes 300] [--seed 903] [--most-seconds SECONDS]
 
 A process writes three windows per fetch as fast as it can, and reports each committed fetch. It gets SIGKILL at a
 random moment. Then the file is opened as after a restart: SQLite's integrity check must pass, every fetch in the file
 must be complete, and the newest fetch must equal the written one and be no older than the last reported commit.
 
 Then a watcher fetches as fast as it can, and a reader reports the newest snapshot that the watcher serves: after a
-restart the watcher may not serve an older snapshot.
+restart the watcher may not serve an older snapshot. The time, if limited, is shared equally between writer and watcher.
 """
 
 import argparse
+import math
 import random
 import signal
 import sqlite3
@@ -19,12 +20,14 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 from watcher.store import Store
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 from support.snapshots import WINDOWS, WRITER, load_windows, snapshot
+from support.waiting import within
 
 WATCHER = """
 import sys, threading
@@ -56,13 +59,12 @@ while True:
 def run_and_kill(program: str, path: Path, random_: random.Random, **values: int) -> int:
     """Run a program and kill it at a random moment; return the last fetch that it reported."""
     program = program.format(tests=str(Path(__file__).parent.parent), path=str(path), **values)
-    process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    lines = [process.stdout.readline(), process.stdout.readline()]
-    time.sleep(random_.uniform(0, 0.1))
-    process.send_signal(signal.SIGKILL)
-    lines += process.stdout.read().splitlines()
-    process.wait()
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        lines = [process.stdout.readline(), process.stdout.readline()]
+        time.sleep(random_.uniform(0, 0.1))
+        process.send_signal(signal.SIGKILL)
+        lines += process.stdout.read().splitlines()
     return int([line for line in lines if line.strip()][-1])
 
 
@@ -95,10 +97,10 @@ def check(path: Path, committed: int, nodes: int) -> tuple[list[str], float]:
     return faults, took
 
 
-def kill_watchers(path: Path, kills: int, nodes: int, random_: random.Random) -> list[str]:
-    """Kill a watcher repeatedly; return the restarts after which it served an older snapshot."""
-    faults, start = [], 1000
-    for number in range(1, kills + 1):
+def kill_watchers(path: Path, numbers: Iterable[int], nodes: int, random_: random.Random) -> tuple[int, list[str]]:
+    """Kill a watcher once for each number; return the last number, and the restarts that served an older snapshot."""
+    faults, start, number = [], 1000, 0
+    for number in numbers:
         served = run_and_kill(WATCHER, path, random_, nodes=nodes, start=start)
         store = Store(path)
         stored = {metrics.timestamp for metrics in store.load_snapshots(["Test"], WINDOWS).values()}
@@ -106,7 +108,7 @@ def kill_watchers(path: Path, kills: int, nodes: int, random_: random.Random) ->
         start = max(stored, default=0)
         if len(stored) != 1 or start < served:
             faults.append(f"watcher, kill {number}: {served} was served, but {start} is stored")
-    return faults
+    return number, faults
 
 
 def main() -> None:
@@ -115,11 +117,13 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=500)
     parser.add_argument("--nodes", type=int, default=300)
     parser.add_argument("--seed", type=int, default=903)
+    parser.add_argument("--most-seconds", type=float, default=math.inf, help="end earlier; default: %(default)s")
     arguments = parser.parse_args()
+    half, every = arguments.most_seconds / 2, range(1, arguments.kills + 1)
     random_, faults, took = random.Random(arguments.seed), [], []
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "watcher.sqlite"
-        for number in range(1, arguments.kills + 1):
+        for number in within(half, every):
             committed = run_and_kill(WRITER, path, random_, nodes=arguments.nodes)
             new_faults, seconds = check(path, committed, arguments.nodes)
             faults += [f"kill {number}: {fault}" for fault in new_faults]
@@ -127,14 +131,15 @@ def main() -> None:
             if number % 50 == 0:
                 print(f"{number} kills, {committed} fetches committed, {len(faults)} faults", flush=True)
         size = path.stat().st_size / 2**20
-        served = kill_watchers(Path(folder) / "watched.sqlite", arguments.kills, arguments.nodes, random_)
+        watched = Path(folder) / "watched.sqlite"
+        watchers, served = kill_watchers(watched, within(half, every), arguments.nodes, random_)
         faults += served
     print(*faults, sep="\n")
     print(
-        f"{arguments.kills} kills, {committed} fetches of {len(WINDOWS)} windows x {arguments.nodes} nodes: "
+        f"{number} kills, {committed} fetches of {len(WINDOWS)} windows x {arguments.nodes} nodes: "
         f"{len(faults)} faults; file {size:.0f} MiB; "
         f"opened and read in {statistics.median(took):.3f} s, at most {max(took):.3f} s\n"
-        f"{arguments.kills} kills of a watcher: {len(served)} times older metrics than a reader had seen"
+        f"{watchers} kills of a watcher: {len(served)} times older metrics than a reader had seen"
     )
     sys.exit(1 if faults else 0)
 

@@ -1,8 +1,8 @@
-"""Waiting in tests: by polling, with one limit that is generous on a busy machine."""
+"""Waiting in tests: by polling, with one limit that is generous on a busy machine; and loops with an end in time."""
 
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeVar
 
 import pytest
 import requests
@@ -11,6 +11,7 @@ import requests
 LIMIT_SECONDS = 60.0
 #: Pauses between two polls grow to this, as many tests that wait at once would keep the machine busy.
 _LONGEST_PAUSE_SECONDS = 0.1
+Item = TypeVar("Item")
 
 
 def wait_until(condition: Callable[[], Any], expectation: str, seconds: float = LIMIT_SECONDS) -> Any:
@@ -26,3 +27,12 @@ def wait_until(condition: Callable[[], Any], expectation: str, seconds: float = 
         time.sleep(pause)
         pause = min(1.1 * pause, _LONGEST_PAUSE_SECONDS)
     pytest.fail(f"not within {seconds:g} s: {expectation}")
+
+
+def within(seconds: float, items: Iterable[Item]) -> Iterator[Item]:
+    """Yield items until the time is over, but at least one."""
+    end = time.monotonic() + seconds
+    for item in items:
+        yield item
+        if time.monotonic() >= end:
+            return
