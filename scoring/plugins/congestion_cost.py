@@ -1,8 +1,8 @@
 """CongestionCost: place the pod where congestion rises least. Our own plugin, not upstream's.
 
-The congestion of a resource costs (use / target) ^ power: almost nothing far below the target, and ever more steeply
-rising. Let u be the node's use and d the expected use of the pending pod, both in parts of capacity, t the target and p
-the power:
+docs/scores/congestion-cost.md derives and explains the formula. The congestion of a resource costs (use / target) ^
+power: almost nothing far below the target, and ever more steeply rising. Let u be the node's use and d the expected use
+of the pending pod, a the requests of the node's pods and r the pod's request, t the target and p the power:
 
     rise  = (sum over resources of ((u + d) / t) ^ p - (u / t) ^ p + 0.01 * ((a + r) ^ 8 - a ^ 8))
             * crowding ^ (20 * c) * stranding ^ s
@@ -10,37 +10,19 @@ the power:
 
     u = (1 - learnt) * (measured + in flight) + learnt * expected
 
-``a`` is the sum of the requests of the node's pods and ``r`` the pending pod's request, both in parts of allocatable.
-Requests are included for two reasons. If no node has room for another request, later pods cannot be placed, however
-low the load is. And a request says a little about use that has not been observed yet. ``c`` is the sum of the CPU
-requests of the node's pods with the same owner as the pending pod, in parts of the node's CPU. The owner of a pod is
-its workload (over all revisions and runs) or, if that is not known, its controller.
+``c`` is the share of the node's CPU that pods of the pending pod's owner request (:mod:`scoring.plugins.same_owner`).
+``s`` is how far the pod enlarges the room that no pod can use (:mod:`scoring.plugins.stranding`). ``in flight`` is the
+use of recent pods that the average does not include yet (:mod:`scoring.load.recent_pods`). ``expected`` is the expected
+use of the node's pods (:class:`scoring.UseLevels`); without levels u has no such part, and d is the pod's request.
 
-``in flight`` is the use of recently placed pods that the average does not include yet
-(:mod:`scoring.load.recent_pods`). ``expected`` is the expected use of the node's pods (:class:`scoring.UseLevels`): of
-a learned workload the mean use of its pods, of other pods a level, the share of the request that pods use. Use is
-learned from a longer time than the last window, so it also reflects other hours of the day. Without levels, u is the
-measured use plus the use in flight, and the expected use of a pod is its request.
-
-``s`` is how far the pod enlarges the room that no pod can use, because it is free CPU without free memory or the other
-way round, -1 to 1 (:mod:`scoring.plugins.stranding`). Where nodes differ in memory per core, or pods do, placement by
-load alone fills the memory of nodes with free CPU. Pods then wait, and the last ones go to wherever both are left.
-
-The use of pods of the same owner rises and falls together, and so do the errors of their level. If levels come with
-deviations, use is modeled as a normal distribution with mean u and variance v. The cost is then the probability of
-exceeding the target, plus the expected excess over the capacity, plus a small power that decides if both are near 0:
+If levels come with deviations, the cost is that of normally distributed use with mean u and variance v:
 
     cost = P(use > t) + 5 * E(max(use - 1, 0)) + 0.0001 * (u / t) ^ p
 
-With s(o) the sum of the deviations of owner o's pods on the node, and e the deviation of the pending pod, whose owner
-is q, in parts of capacity:
+The use of pods of one owner rises and falls together. With s(o) the sum of the deviations of owner o's pods on the
+node, and e the deviation of the pending pod, whose owner is q, all in parts of capacity:
 
     v = sum over owners of s(o) ^ 2,    and with the pod    v + (s(q) + e) ^ 2 - s(q) ^ 2
-
-So the cost rises with the load of the same owner's pods on the node, and with the uncertainty of the node's use. The
-deviation of use is at least 5 percent of the target, or 3 percent for memory, which is steadier. Deviations do not
-cover a burst of all pods of an owner. So every 5 percent of the node's CPU that the owner's pods request multiplies the
-rise by ``crowding``, with and without deviations.
 
 A resource without metrics is left out; a node without any metrics scores 0 and is left out of the normalization.
 """

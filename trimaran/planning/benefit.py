@@ -1,16 +1,8 @@
 """Expected benefit of load-aware placement in a cluster, from its nodes, pods and load at one moment.
 
-The figures say whether a scheduler has a choice, and whether the load leaves anything to gain:
-
-    requested     requests / allocatable, of all nodes together
-    full          share of the nodes without room for a pod of average requests
-    limits        limits / capacity
-    over_use      requests / use: how much of the load kube-scheduler, which balances requests, cannot foresee
-    hot           share of the nodes with a CPU load of ``HOT_PERCENT`` or more
-    spread        standard deviation of the nodes' CPU load, percentage points
-
-The thresholds come from replays: docs/adopt.md has the table. One moment of one cluster is little: the verdict says in
-which class of replayed worlds the cluster is, and no more.
+The figures say whether a scheduler has a choice, whether the load leaves anything to gain, and how much of the load
+kube-scheduler, which balances requests, cannot foresee. The thresholds come from replays: docs/adopt.md has the table.
+One moment of one cluster is little: the verdict says in which class of replayed worlds the cluster is, and no more.
 """
 
 from dataclasses import asdict, dataclass
