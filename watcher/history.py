@@ -44,7 +44,7 @@ def start_time(since: float | str | None, now: float) -> float:
         except ValueError as error:
             raise BadHistoryQuery(f"since must be Unix seconds or a duration before now: {error}") from None
     if not math.isfinite(float(since)):
-        raise BadHistoryQuery("since is not a finite number")
+        raise BadHistoryQuery("since must be a finite number of Unix seconds")
     return float(since)
 
 
@@ -80,11 +80,11 @@ def check_metric(type_: str | None, operator: str | None, stored: Collection[tup
     if not stored:
         for name, (value, known) in requested.items():
             if value is not None and value not in set(known):
-                raise BadHistoryQuery(f"there is no history of {name} {value[:40]!r}; there is: {', '.join(known)}")
+                raise BadHistoryQuery(f"there is no history of {name} {value[:40]!r}; available: {', '.join(known)}")
     elif not any(type_ in (None, each) and operator in (None, other) for each, other in stored):
         words = " and ".join(f"{name} {value[:40]!r}" for name, (value, _) in requested.items() if value is not None)
         available = ", ".join(" ".join(metric) for metric in sorted(stored))
-        raise BadHistoryQuery(f"there is no history of {words}; there is: {available}")
+        raise BadHistoryQuery(f"there is no history of {words}; available: {available}")
 
 
 @dataclass(frozen=True, slots=True)

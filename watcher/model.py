@@ -238,7 +238,7 @@ class WatcherMetrics:
         return self.data[node]
 
     def as_listed(self, names: Iterable[str]) -> Self:
-        """Return the snapshot with listed spellings of node names, where a name differs from a listed one only in case.
+        """Return the snapshot with node names spelled as in ``names``, where they differ from these only in case.
 
         Nodes of Kubernetes have lower-case names, while agents may report host names such as ``aks-pool-vmss00000A``.
 

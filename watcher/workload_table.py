@@ -1,4 +1,4 @@
-"""Learned use of workloads, as arrays: the result of the learner, which scores and recommendations are made from.
+"""Learned use of workloads, as arrays: the result of the learner, from which scores and requests are computed.
 
 All amounts are absolute, cores and bytes of one pod or container, so that a changed request changes none of them.
 Arrays with a first axis of two have CPU first and memory second.

@@ -86,11 +86,11 @@ def test_answer_is_valid_and_compressed(api: Api) -> None:
     [
         ("host=nobody", 404, "node 'nobody' has no history"),
         ("host=nobody&type=CPU", 404, "node 'nobody' has no history"),
-        ("type=cpu", 400, "no history of type 'cpu'; there is: CPU AVG, CPU STD, Memory AVG"),
-        ("type=Disk", 400, "no history of type 'Disk'; there is: CPU AVG, CPU STD, Memory AVG"),
-        ("type=GPU", 400, "no history of type 'GPU'; there is: CPU AVG, CPU STD, Memory AVG"),
-        ("operator=P99", 400, "no history of operator 'P99'; there is: CPU AVG, CPU STD, Memory AVG"),
-        ("host=a&type=Memory&operator=STD", 400, "no history of type 'Memory' and operator 'STD'; there is: CPU"),
+        ("type=cpu", 400, "no history of type 'cpu'; available: CPU AVG, CPU STD, Memory AVG"),
+        ("type=Disk", 400, "no history of type 'Disk'; available: CPU AVG, CPU STD, Memory AVG"),
+        ("type=GPU", 400, "no history of type 'GPU'; available: CPU AVG, CPU STD, Memory AVG"),
+        ("operator=P99", 400, "no history of operator 'P99'; available: CPU AVG, CPU STD, Memory AVG"),
+        ("host=a&type=Memory&operator=STD", 400, "no history of type 'Memory' and operator 'STD'; available: CPU"),
         ("step=60", 400, "use at least 300 s"),
         ("since=tomorrow", 400, "since must be Unix seconds or a duration before now"),
         ("since=99999999999", 400, "the parameter since"),
@@ -114,7 +114,7 @@ def test_an_empty_history_knows_types_and_operators() -> None:
     for query, known in (("type=memory", "CPU, Memory, "), ("operator=avg", "AVG, STD, ")):
         response = bench.get(f"/history?{query}")
         assert response.status_code == 400
-        assert f"; there is: {known}" in response.json["error"]["message"]
+        assert f"; available: {known}" in response.json["error"]["message"]
     bench.watcher.stop()
 
 

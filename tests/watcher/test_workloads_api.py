@@ -148,7 +148,7 @@ def test_services_read_columns_with_an_etag(learned: Api) -> None:
             (f"/workloads?limit={limit}", 400, "bad_request", "limit: must be a whole number from 1 to 5000")
             for limit in ("many", "5001", "%2B5", "1_0", "-1", "%D9%A5", "9" * 5000)
         ),
-        ("/workloads?continue=web", 400, "bad_request", "continue: must be the value of next in the page before"),
+        ("/workloads?continue=web", 400, "bad_request", "continue: must be the value of next in the previous page"),
         ("/workloads?label=web", 400, "bad_request", "label"),
         ("/workloads/shop/Deployment/none", 404, "unknown_workload", "unknown workload shop/Deployment/none"),
     ],

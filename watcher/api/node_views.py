@@ -155,7 +155,7 @@ class NodeViews:
         with nullcontext() if host else self._all_histories:
             history = self._watcher.history(host, type_, operator, since=since, step=step)
             if host and not history.nodes:
-                raise NotServed(MetricsCode.UNKNOWN_NODE, f"node {host[:80]!r} has no history of this type")
+                raise NotServed(MetricsCode.UNKNOWN_NODE, f"node {host[:80]!r} has no history of this metric")
             from watcher.wire.history import encode_history  # imports numpy, which is slow
 
             pieces, headers = encode_history(history), {"Vary": "Accept-Encoding"}

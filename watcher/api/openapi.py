@@ -21,7 +21,7 @@ def schema(name: str) -> dict[str, Any]:
 
 
 def document(dialect: Dialect = Dialect.DOCUMENTED) -> dict[str, Any]:
-    """Return the OpenAPI document, with HEAD for each path and shared responses written out.
+    """Return the OpenAPI document; adds a HEAD operation to each path, and inlines shared responses.
 
     Args:
         dialect: JSON dialect of ``/watcher``.

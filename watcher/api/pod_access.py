@@ -123,7 +123,7 @@ class PodAccess:
 
 
 def open_reviews(settings: "Settings") -> AccessReviews:
-    """Return the reviews of callers' tokens.
+    """Return the client with which the API server reviews callers' tokens.
 
     Raises:
         SettingsError: the settings give no access to the Kubernetes API.

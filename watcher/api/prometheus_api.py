@@ -106,12 +106,12 @@ def parse(query: str) -> tuple[str, Labels]:
     """
     selector = _SELECTOR.fullmatch(query)
     if selector is None or selector[1] not in _HELP:
-        raise BadQuery(f'only the queries {", ".join(_HELP)} are supported, optionally with {{label="value"}}')
+        raise BadQuery(f'unsupported query {query[:80]!r}; use {" or ".join(_HELP)}, alone or with {{label="value"}}')
     rest, matchers = (selector[2] or "").strip(), dict[str, str]()
     while rest:
         matcher = _MATCHER.match(rest)
         if matcher is None or (matcher.end() < len(rest) and rest[matcher.end()] != ","):
-            raise BadQuery('only matchers label="value" are supported')
+            raise BadQuery(f'unsupported matcher {rest[:80]!r}; use label="value"')
         matchers[matcher[1]] = re.sub(r"\\(.)", r"\1", matcher[2])
         rest = rest[matcher.end() + 1 :].strip()
     return selector[1], matchers

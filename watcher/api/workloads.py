@@ -1,4 +1,4 @@
-"""Routes of workloads and the use of their pods: pages of workloads, all in columns for services, one, and totals.
+"""Routes of workloads: a page of them, a single one, all in columns for other services, and the cluster's totals.
 
 :mod:`watcher.api.pod_access` decides what a caller sees.
 """
@@ -118,7 +118,7 @@ class _Views:
         index = self._indexed()
         last = Workload(*after.split("/", 2)) if after.count("/") >= 2 else None
         if after and last is None:
-            raise UnknownParameter(f"continue: must be the value of next in the page before, not {after[:80]!r}")
+            raise UnknownParameter(f"continue: must be the value of next in the previous page, not {after[:80]!r}")
         may_see = cache(caller.may_see)
         following = (
             workload
@@ -191,5 +191,5 @@ def _limit(text: str | None) -> int:
         return _LIMIT
     limit = int(text) if re.fullmatch("[0-9]{1,4}", text) else 0
     if not 1 <= limit <= _MAX_LIMIT:
-        raise UnknownParameter(f"limit: must be a whole number from 1 to {_MAX_LIMIT}")
+        raise UnknownParameter(f"limit: must be a whole number from 1 to {_MAX_LIMIT}, not {text[:40]!r}")
     return limit

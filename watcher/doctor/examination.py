@@ -63,7 +63,7 @@ def _examine_second(settings: Settings) -> Check:
 
 
 def _name_default_window(watch: WatchSettings) -> Check:
-    """Return a step that names the window that scores follow; it never fails."""
+    """Return a step that names the default window, which scores use; it never fails."""
     served = f"{watch.fallback_order()[0]}, of {', '.join(watch.windows)}"
     reason = "set by watch.default_window" if watch.default_window else "served to requests that name no window"
     return Check("default window", ok=True, message=f"{served}: {reason}")

@@ -25,7 +25,7 @@ def examine_metrics(
     *,
     has_failed_step: bool,
 ) -> Iterator[Check]:
-    """Fetch metrics, check them like the watcher, and compare their nodes with the cluster's.
+    """Fetch metrics, check them like the watcher, and compare their nodes with the cluster's nodes.
 
     Args:
         provider: the provider.

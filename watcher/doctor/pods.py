@@ -1,4 +1,4 @@
-"""Checks of the use of pods: the provider's ability, the running pods, and the names of their workloads."""
+"""Checks of the use of pods: whether the provider measures them, which run, and the names of their workloads."""
 
 from collections.abc import Collection, Iterator
 
@@ -26,7 +26,7 @@ def examine_pods(settings: Settings, now: float, failed: Collection[str] = ()) -
     Args:
         settings: all settings.
         now: Unix time.
-        failed: names of providers with a failed step; its consequences for pods are not reported again.
+        failed: names of providers with a failed step; the consequences of this step for pods are not reported again.
     """
     if not settings.workloads.enabled:
         yield Check(_STEP, ok=True, message="not measured: workloads.enabled is false")

@@ -146,7 +146,7 @@ def cluster_step(service: str, message: str, failures: Sequence[object], age_sec
 
 
 def lease_step(service: str, status: Mapping[str, Any], task: str) -> Check:
-    """Return the step about the Lease of a replica that does not lead; it fails if nobody is known to lead.
+    """Return the step about the Lease of a replica that does not lead; it fails if no replica is known to lead.
 
     Args:
         service: name of the service.
@@ -160,7 +160,7 @@ def lease_step(service: str, status: Mapping[str, Any], task: str) -> Check:
 
 
 def unreadable_steps(service: str, unreadable: Mapping[str, object]) -> Iterator[Check]:
-    """Yield a failed step about the objects that a service cannot read: name to reason; nothing without objects."""
+    """Yield a failed step if a service cannot read some objects; ``unreadable`` maps their names to reasons."""
     if unreadable:
         details = tuple(masking.to_line(f"{name}: {why}") for name, why in unreadable.items())
         message = f"{len(unreadable)} nodes or pods cannot be read, and are not counted: {details[0]}"
@@ -168,7 +168,7 @@ def unreadable_steps(service: str, unreadable: Mapping[str, object]) -> Iterator
 
 
 def unknown_node_steps(service: str, unknown: Mapping[str, object]) -> Iterator[Check]:
-    """Yield a failed step about nodes whose free CPU and memory a service does not know: name to reason."""
+    """Yield a failed step if a service does not know the free resources of nodes, which ``unknown`` maps to reasons."""
     if unknown:
         details = tuple(masking.to_line(f"{name}: {why}") for name, why in unknown.items())
         message = f"the free CPU and memory of {len(unknown)} nodes are not known: {details[0]}"

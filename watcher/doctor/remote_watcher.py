@@ -21,7 +21,7 @@ _STARTING = "starting: "
 
 
 def examine_watcher(connection: ServiceConnection, nodes: Collection[str] = ()) -> Iterator[Check]:
-    """Yield the steps in order; stop after a failed step that rules out the next.
+    """Yield the steps about a running watcher; stop after a failed step that rules out the next.
 
     Args:
         connection: address and credentials.

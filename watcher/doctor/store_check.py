@@ -1,4 +1,4 @@
-"""Check of the store's location: a local, writable disk, without another file in its place."""
+"""Check of the store's path: a local, writable disk, and no file of another kind at the path."""
 
 import tempfile
 from pathlib import Path
@@ -43,7 +43,7 @@ def _try_store(path: Path, folder: Path) -> str:
             with path.open("r+b") as file:
                 head = file.read(len(_MAGIC))
             if head and head != _MAGIC:
-                raise OSError("it is not an SQLite database, and would be renamed")
+                raise OSError("the file is not an SQLite database, and would be renamed")
     return ""
 
 

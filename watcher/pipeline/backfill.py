@@ -94,7 +94,7 @@ class Backfill:
             self._thread = start_thread(self._run, "backfill")
 
     def stop(self) -> None:
-        """Start no further chunk."""
+        """Prevent further chunks."""
         self._stopped.set()
         with self._changed:
             self._changed.notify_all()

@@ -10,7 +10,7 @@ class ClockGuard:
     """Detects that the system clock was set back, by comparison with the monotonic clock, which cannot be set."""
 
     def __init__(self, now: float, steady: Callable[[], float] = time.monotonic) -> None:
-        """Start at a time of both clocks.
+        """Record the present time of both clocks.
 
         Args:
             now: time of the system clock, Unix seconds.

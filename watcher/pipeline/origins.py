@@ -23,7 +23,7 @@ _SELECTING = {
 
 
 def origins(views: Iterable[Settings]) -> dict[str, str]:
-    """Return provider name to origin, a text that identifies the system that the provider reads.
+    """Return the origin of each provider: a text that identifies the system that the provider reads.
 
     Providers with the same name share one origin, which names the systems of all of them.
 

@@ -33,7 +33,7 @@ class Round:
     def with_failures(self, failures: Mapping[str, str]) -> "Round":
         """Return a copy of the round in which these windows have failed.
 
-        They have no snapshot in the copy, and each of them adds a failure and a finding.
+        A failed window has no snapshot in the copy, and adds a failure and a finding.
 
         Args:
             failures: window to the reason why it failed.

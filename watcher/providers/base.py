@@ -215,10 +215,10 @@ class SeriesProvider(Protocol):
 
 @runtime_checkable
 class ManifestProvider(Protocol):
-    """Provider that makes up its pods, so that no cluster knows them."""
+    """Provider with invented pods, which no cluster has."""
 
     def pod_manifests(self) -> Iterable[Mapping[str, Any]]:
-        """Return the pods as the Kubernetes API returns them."""
+        """Return the manifests of the pods, in the form of the Kubernetes API."""
         ...
 
 

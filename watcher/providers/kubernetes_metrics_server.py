@@ -76,7 +76,7 @@ class KubernetesMetricsServerProvider:
         self._lock = threading.Lock()
 
     def sample(self, deadline: Deadline) -> Samples:
-        """Return the usage of every node that has both metrics and a capacity; other nodes cause findings.
+        """Return the usage of every node that has both metrics and a capacity; each other node gets a finding.
 
         Raises:
             ProviderError: there are no metrics, or no capacities.

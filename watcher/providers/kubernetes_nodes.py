@@ -19,7 +19,7 @@ PATH_ANNOTATION = "metrics.k8s.io/resource-metrics-path"
 
 @dataclass(frozen=True, slots=True)
 class ListedNode:
-    """Fields of a Node.
+    """Node of the Kubernetes API, with the fields that providers need.
 
     Attributes:
         capacity: resource (``cpu``, ``memory``) to billionths of cores or bytes, above 0; unreadable amounts are left

@@ -96,11 +96,9 @@ class NodeNames:
     def resolve_all(self, series: Iterable[NodeLabels]) -> Mapping[NodeLabels, Resolved]:
         """Return the node of each series; different hosts are not merged into one node by mistake.
 
-        If several hosts resolve to the same node name, each keeps its own name, with a problem. An example are hosts
-        that all call themselves ``localhost``. They are only merged if the source lists them as aliases of this node.
-
-        If not a single series fits a listed node, the list is of other machines: each series keeps its own name, with a
-        problem.
+        If several hosts resolve to the same node name, such as hosts that all report ``localhost``, each keeps its own
+        name, with a problem; they are only merged if the source lists them as aliases of this node. If no series fits a
+        listed node, the list is of other machines: each series keeps its own name, with a problem.
         """
         requested = frozenset(series)
         last_requested, resolved = self._last
@@ -136,7 +134,7 @@ class NodeNames:
         return aliased or bool(spellings & self._folded.keys())
 
     def _by_short_form(self, host: str) -> set[str]:
-        """Return the nodes whose names match a host up to the first dot, if one of both names has no dot.
+        """Return the nodes whose names equal a host up to the first dot; one of the two names must have no dot.
 
         For example, ``node-1`` matches ``node-1.example.com``. An IP address matches nothing.
 

@@ -1,7 +1,7 @@
 """Labels of an object in Prometheus' series, apart from those of the scrape target.
 
-A scrape without ``honor_labels`` keeps the target's labels. Where both have a label ``pod``, the object's own one
-becomes ``exported_pod``: https://prometheus.io/docs/prometheus/latest/configuration/configuration/#scrape_config
+A scrape without ``honor_labels`` keeps the target's labels. If both have a label ``pod``, the object's becomes
+``exported_pod``: https://prometheus.io/docs/prometheus/latest/configuration/configuration/#scrape_config
 """
 
 from collections.abc import Iterable, Mapping

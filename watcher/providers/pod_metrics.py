@@ -59,7 +59,7 @@ _POD_DECODER = msgspec.json.Decoder(_PodMetrics)
 
 
 def read(api: KubernetesApi, path: str, timestamp: int, deadline: Deadline) -> ContainerUse:
-    """Return the newest measurement of every container; a pod that was measured only once is not in it.
+    """Return the newest measurement of every container; a pod that was measured only once is left out.
 
     Args:
         api: client of the API server.
@@ -85,7 +85,7 @@ def read(api: KubernetesApi, path: str, timestamp: int, deadline: Deadline) -> C
         if not following:
             break
         if following == position or not deadline.remaining_seconds():
-            raise TimeoutError(f"the list {path} does not end")
+            raise TimeoutError(f"the list {path} has too many pages to be read in time")
         position = following
     usual = windows.most_common(1)
     return rows.build(timestamp, _seconds(usual[0][0]) if usual else 0.0)

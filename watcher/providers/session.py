@@ -120,7 +120,7 @@ def bearer(settings: ProviderSettings) -> credentials.Authenticate:
 
 
 def client_certificate(settings: ProviderSettings) -> str | tuple[str, str] | None:
-    """Return the client certificate in the settings as the ``requests`` library expects it: a path or two; or None."""
+    """Return the client certificate in the settings in the form of ``requests``: one path, two paths, or None."""
     certificate, key = settings.client_certificate, settings.client_key
     if certificate is None:
         return None

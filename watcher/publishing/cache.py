@@ -95,7 +95,7 @@ class Published:
         return before + fragment + after
 
     def fragment_of(self, name: str, node: NodeMetrics) -> bytes | None:
-        """Return the encoded JSON of a node, or None if the snapshot has no or another object with this name."""
+        """Return the encoded JSON of a node; None if the snapshot does not have the same object under this name."""
         return self._fragments[name] if self.metrics.data.get(name) is node else None
 
     def _build(self, dialect: Dialect | None) -> Body:

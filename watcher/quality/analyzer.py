@@ -199,7 +199,7 @@ def _without_lone_deviations(
 def _clean_labels(
     node: str, labels: Any, window: str, findings: list[Finding], *, may_be_numbers: bool
 ) -> Mapping[str, Any]:
-    """Drop labels that are not text or, if ``may_be_numbers``, finite numbers; return the given mapping if all are."""
+    """Drop labels that are not text or, if ``may_be_numbers``, finite numbers; return the same mapping if all are."""
     if isinstance(labels, Mapping):
         bad = {key: value for key, value in labels.items() if not _is_label(key, value, may_be_number=may_be_numbers)}
         good = {key: value for key, value in labels.items() if key not in bad} if bad else labels

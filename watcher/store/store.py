@@ -148,7 +148,7 @@ class Store:
     def load_snapshots(
         self, sources: Sequence[str], windows: Iterable[str], until: float = math.inf
     ) -> dict[str, WatcherMetrics]:
-        """Return window to its newest readable snapshot.
+        """Return the newest readable snapshot of each window.
 
         Args:
             sources: names of the sources whose snapshots are loaded.
@@ -316,7 +316,7 @@ class Store:
 
     @property
     def has_file(self) -> bool:
-        """True if there is a file that can be used, so that what is written survives a restart."""
+        """True if there is a usable file, so that written data survive a restart."""
         return self._path is not None and not self._not_opened
 
     def origin(self, source: str) -> str:

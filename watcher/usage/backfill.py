@@ -1,6 +1,6 @@
-"""Backfill of the learner of workloads: the days before the first start, from a provider that knows them.
+"""Backfill of the learner of workloads: the days before the first start, from a provider that knows the past.
 
-A day is read in parts and given to the learner as a whole. The learner stores the day, and that it is filled, in one
+A day is read in parts and given to the learner as a whole. The learner stores the day and marks it as filled in one
 transaction. So a watcher that is killed reads the day again, and no day is added twice. The newest day is read first.
 Pods are named by kube-state-metrics, if the source has it; otherwise only pods that still run have names.
 """
@@ -31,7 +31,7 @@ _log = logging.getLogger(__name__)
 _DAY = 86400
 _RETRY_SECONDS = 300.0
 _MOST_FAILURES = 3
-_PAUSE_SHARE, _LONGEST_PAUSE_SECONDS = 1.0, 10.0  # pause after a part, as a share of the part's time
+_PAUSE_SHARE, _LONGEST_PAUSE_SECONDS = 1.0, 10.0  # pause after a part, as a share of its time, to spare the source
 _STOP_SECONDS = 2.0
 
 

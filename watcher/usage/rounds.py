@@ -84,7 +84,7 @@ class PodUseRounds:
         return self._state.failure or "the first round is not complete"
 
     def start(self) -> None:
-        """Start in the background, after some seconds; not if ``workloads.enabled`` is off."""
+        """Start the loop in the background after 5 seconds, unless ``workloads.enabled`` is off."""
         if self._workloads.enabled:
             self._timer.start()
 

@@ -1,7 +1,7 @@
 """Computation of a window's metrics from the data points that a source with history returns.
 
 A table contains the points of one metric as an array of shape (nodes, steps of time). If a node has several series,
-they are averaged at each step, but a series that ended while another one goes on is of an earlier machine.
+they are averaged at each step. A series that ended before another one is of an earlier machine, and is dropped.
 """
 
 from collections.abc import Iterable, Sequence
@@ -152,7 +152,7 @@ class PointTable:
             yield node, metrics, min(1.0, int(counts[row]) / expected)
 
     def separate(self, least_percent: float) -> dict[str, str]:
-        """Drop series that ended while another one of their node goes on; return the names that several machines have.
+        """Drop series that ended while another one of the node goes on; return node names that several machines have.
 
         Args:
             least_percent: smallest distance between the ranges of two machines, percentage points.

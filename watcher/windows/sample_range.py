@@ -1,4 +1,4 @@
-"""Samples that cannot be right: below 0, or far above the capacity of the node.
+"""Impossible samples: below 0, or far above the capacity of the node.
 
 They are left out of a window and counted, never replaced by the nearest possible value: a source that reports -13
 percent every other time has measured nothing then, and an average that counts 0 for it is half the true one. If a node
@@ -21,7 +21,7 @@ LOWEST_PERCENT = -1e-6
 
 
 def are_wrong(values: Floats, most_percent: float) -> Flags:
-    """Return which values cannot be right; a NaN is not a sample.
+    """Return which values are impossible; a NaN is a missing sample, not an impossible one.
 
     Args:
         values: percent of capacity.
@@ -31,7 +31,7 @@ def are_wrong(values: Floats, most_percent: float) -> Flags:
 
 
 def leave_out(values: Floats, most_percent: float = DEFAULT_PERCENT) -> tuple[Floats, Counts, Floats]:
-    """Replace the samples that cannot be right by NaN.
+    """Replace impossible samples by NaN.
 
     Args:
         values: percent of capacity, shape (nodes, times); NaN where there is no sample.
@@ -77,6 +77,6 @@ def left_out(
 
 
 def hidden_in_averages(node: str, metric: str, window: str, step_seconds: int) -> Finding:
-    """Return the finding about samples that cannot be right, in a source that returns averages over steps only."""
+    """Return the finding about impossible samples in a source that only returns averages over steps."""
     message = f"samples out of range are hidden in averages over {step_seconds} s: they cannot be left out"
     return Finding(Kind.OUT_OF_RANGE, message, window, node, metric, Action.REPORTED)

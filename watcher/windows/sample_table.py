@@ -21,7 +21,7 @@ def aggregate(
     operators: Sequence[Operator],
     most_percent: float,
 ) -> tuple[dict[str, NodeMetrics], list[Finding]]:
-    """Compute the metrics of every node over a window, without the samples that cannot be right.
+    """Compute the metrics of every node over a window, without impossible samples.
 
     Metrics need at least two samples. The metadata of a node whose samples do not cover the whole window contains
     ``coverage``, the share that they cover, 0 to 1.

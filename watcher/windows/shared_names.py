@@ -13,7 +13,7 @@ _SERVED_SECONDS = 3600  # a node is served for this time although several machin
 
 @dataclass(frozen=True, slots=True)
 class SharedName:
-    """Name that several machines have.
+    """Node name that several machines have.
 
     Attributes:
         message: the values that differ, the label that tells the machines apart, and the setting.
@@ -31,7 +31,7 @@ class SharedNameMemory:
         self._names: dict[str, dict[str, SharedName]] = {}
 
     def noticed(self, messages: Mapping[str, str], window: Window) -> Mapping[str, SharedName]:
-        """Return the names with their times.
+        """Return the names that several machines have now, each with the time when this was first seen.
 
         Args:
             messages: name to message, of all names that several machines have now.
@@ -51,7 +51,7 @@ def mark_shared_names(
 ) -> None:
     """Mark nodes whose name several machines have; remove them an hour later, unless they are half of the nodes.
 
-    If two clusters have equal names, otherwise only nodes with names of their own would be served.
+    Otherwise, if two clusters have the same node names, only nodes of one cluster with another name would be served.
 
     Args:
         nodes: the nodes, which are changed.

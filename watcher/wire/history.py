@@ -42,7 +42,7 @@ def decode_history(body: bytes) -> History:
             for each in document["series"]
         )
     except (ValueError, KeyError, TypeError) as error:
-        raise WireError(f"not a history: {type(error).__name__}: {error}") from error
+        raise WireError(f"the document is not a history: {type(error).__name__}: {error}") from error
     return History(nodes, steps, series)
 
 

@@ -50,7 +50,7 @@ def decode_pod_use(body: bytes) -> PodUseTable:
     try:
         return _decoded(orjson.loads(body))
     except (ValueError, KeyError, TypeError, OverflowError) as error:
-        raise WireError(f"not the use of pods: {type(error).__name__}: {error}") from error
+        raise WireError(f"the document is not the use of pods: {type(error).__name__}: {error}") from error
 
 
 def _decoded(document: Mapping[str, Any]) -> PodUseTable:

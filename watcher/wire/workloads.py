@@ -87,7 +87,7 @@ def decode_workloads(body: bytes) -> WorkloadTable:
         }
         return WorkloadTable(float(document["timestamp"]), workloads, **columns)
     except (ValueError, KeyError, TypeError) as error:
-        raise WireError(f"not a table of workloads: {type(error).__name__}: {error}") from error
+        raise WireError(f"the document is not a table of workloads: {type(error).__name__}: {error}") from error
 
 
 def encode_totals(totals: ClusterTotals) -> bytes:
@@ -108,7 +108,7 @@ def decode_totals(body: bytes) -> ClusterTotals:
         shape = (len(_RESOURCES), len(times))
         lines = {name: _column([document[name][each] for each in _RESOURCES], shape) for name in _LINES}
     except (ValueError, KeyError, TypeError) as error:
-        raise WireError(f"not the totals of a cluster: {type(error).__name__}: {error}") from error
+        raise WireError(f"the document is not the totals of a cluster: {type(error).__name__}: {error}") from error
     return ClusterTotals(times, **lines)
 
 
@@ -191,7 +191,7 @@ def _texts(values: Texts) -> Mapping[str, str | None]:
 
 
 def _number(value: float) -> float | None:
-    """Return a number for JSON with six digits; None for an unknown one. Bytes and seconds stay whole."""
+    """Return a number for JSON with six digits; None for an unknown number. Bytes and seconds stay whole."""
     number = float(value)  # numpy's functions take many times as long for one number
     if not math.isfinite(number):
         return None

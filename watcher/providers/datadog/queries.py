@@ -56,7 +56,7 @@ class DatadogQuery:
     def request(self, scope: str, tag: str, step: int, *, has_extremes: bool) -> dict[str, Any]:
         """Return the queries and formulas of a request: the averages of each step, and then bounds of the samples.
 
-        Where a term is subtracted, the highest sample follows from its lowest value, so each combination is queried.
+        If a term is subtracted, its lowest value gives the highest sample, so all combinations are queried.
 
         Args:
             scope: the filter of hosts, in addition to the filter of each term.

@@ -123,7 +123,7 @@ class InfluxDbProvider:
         return Fetched(served, tuple(findings), newest=newest)
 
     def check(self) -> Iterator[Check]:
-        """Yield the connection with its version, then for each query the nodes, their names and the range of values."""
+        """Yield a step for the version, then steps for each query: its nodes, their names and the range of values."""
         deadline = Deadline.after(_CHECK_SECONDS)
         try:
             version = self._api.version(deadline)
@@ -281,7 +281,7 @@ class InfluxDbProvider:
         window: Window,
         findings: list[Finding],
     ) -> tuple[dict[str, Statistics], dict[str, str]]:
-        """Return the statistics of each node, and the names that several machines have; add problems to findings."""
+        """Return each node's statistics, and the node names that several machines share; add problems to findings."""
         findings += result.findings
         for labels, node_name in resolved.items():
             if node_name.problem:

@@ -169,7 +169,7 @@ class Kubelets:
         """Return a kubelet's response, and whether it is a summary."""
         if node.resource_path:  # several nodes share a kubelet, whose summary would be that of another node
             if not _PATH.fullmatch(node.resource_path):
-                raise ProviderAnswerError(f"its {PATH_ANNOTATION} is not a path: {node.resource_path[:80]!r}")
+                raise ProviderAnswerError(f"annotation {PATH_ANNOTATION} is not a path: {node.resource_path[:80]!r}")
             return self._get(name, node, node.resource_path, deadline), False
         if name not in self._without_summary:
             query = "?only_cpu_and_memory=true" if only_cpu_and_memory or self._settings.only_cpu_and_memory else ""
@@ -193,7 +193,7 @@ class Kubelets:
         try:
             origin = https_origin(node.address, node.kubelet_port)
         except ValueError as error:
-            raise ProviderAnswerError(f"its InternalIP or kubelet port is unusable: {str(error)[:160]}") from None
+            raise ProviderAnswerError(f"the InternalIP or kubelet port is unusable: {str(error)[:160]}") from None
         response = self._session.request("GET", origin + path, timeout=max(0.1, deadline.remaining_seconds()))
         response.raise_for_status()
         if response.status_code != requests.codes.ok:

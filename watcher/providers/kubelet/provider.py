@@ -86,9 +86,9 @@ class KubeletProvider:
         return "pressure is a rate and needs two measurements of the kubelet" if is_counted else _NO_PRESSURE
 
     def sample(self, deadline: Deadline) -> Samples:
-        """Return the load of every node since the previous sample; other nodes cause findings.
+        """Return the load of every node since the previous sample; a node without load gets a finding.
 
-        A node that was measured once has no rate yet, and is left out, unless the kubelet itself knows its CPU use.
+        A node that was measured once has no rate yet, and is left out, unless the kubelet reports its CPU use.
 
         Raises:
             ProviderError: no node can be listed or read.
@@ -233,7 +233,7 @@ class KubeletProvider:
         return {**nodes, **listed}, findings
 
     def _sample(self, name: str, node: ListedNode, now: NodeReading) -> tuple[Sample | None, str]:
-        """Return a node's load since its previous reading, and a problem; for the same reading, the same sample."""
+        """Return a node's load since its previous reading, and a problem; the previous sample without a new reading."""
         before = self._previous.get(name)
         if before is not None and before.at < node.created:  # the reading is of an earlier machine of this name
             before = None

@@ -220,7 +220,7 @@ def containers_of_metrics(body: bytes, now: float) -> Iterator[ContainerReading]
 
 
 def _lines(body: bytes, prefix: str, now: float) -> Iterator[tuple[str, dict[str, str], float, float]]:
-    """Yield name, labels, value and time of the lines of CPU and memory whose names have a prefix."""
+    """Yield name, labels, value and time of each line about CPU or memory whose name has the prefix."""
     for line in body.decode("utf-8", "replace").splitlines():
         if line.startswith(prefix) and (match := _LINE.fullmatch(line)):
             try:
@@ -239,16 +239,16 @@ def _decoded(decoder: "msgspec.json.Decoder[Any]", body: bytes, what: str) -> An
 
 
 def _check_name(node: _NodeName, name: str) -> None:
-    """Refuse the summary of another node: two nodes may name one address, and each would have the load of the other."""
+    """Refuse the summary of another node: if two nodes name one address, each could get the load of the other."""
     if node.node_name not in {"", name}:
-        raise UnexpectedResponse(f"the summary is that of the node {node.node_name[:80]!r}")
+        raise UnexpectedResponse(f"the summary is of another node, {node.node_name[:80]!r}")
 
 
 def _own_rate(cpu: _Stats) -> Any:
     """Return the kubelet's own rate of CPU; None if it is 0 although CPU time was used.
 
     The kubelet reports 0 when it is asked twice within one of its measurements
-    (https://github.com/kubernetes/kubernetes/issues/122092). An idle container has a rate by its counter soon.
+    (https://github.com/kubernetes/kubernetes/issues/122092). An idle container soon gets its rate from the counter.
     """
     rate = cpu.usage_nano_cores
     return None if rate == 0 and _amount(cpu.usage_core_nano_seconds) > 0 else rate
@@ -269,7 +269,7 @@ def _seconds(time: str) -> float:
     try:
         at = datetime.fromisoformat(time)
     except ValueError:
-        raise UnexpectedResponse(f"the time of its measurement is not valid: {time[:40]!r}") from None
+        raise UnexpectedResponse(f"the time of the measurement is not valid: {time[:40]!r}") from None
     if at.tzinfo is None:
-        raise UnexpectedResponse(f"the time of its measurement has no zone: {time[:40]!r}")
+        raise UnexpectedResponse(f"the time of the measurement has no time zone: {time[:40]!r}")
     return at.timestamp()

@@ -1,4 +1,4 @@
-"""Responses to the queries of a fetch, and the metrics of nodes that they make up."""
+"""Responses to the queries of a fetch, and their conversion into the metrics of nodes."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

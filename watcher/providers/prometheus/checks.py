@@ -39,7 +39,7 @@ class Checks:
     labels: LabelNames
 
     def steps(self, deadline: Deadline) -> Iterator[Check]:
-        """Yield the connection, each query, and the matching of its series to nodes."""
+        """Yield steps for the connection, each query, and the matching of its series to nodes."""
         try:
             self.connection.run("vector(1)", None, deadline)
             self.names.read(None, deadline)

@@ -75,8 +75,8 @@ class NodeNameCache:
     ) -> Mapping[NodeLabels, Resolved]:
         """Return the node of each series of a fetch. If a series is unknown, first read the names again.
 
-        A new node's load may appear before its name. With old names the node would be served under its address, and
-        later, under its name, the address would be reported as a missing node.
+        A new node's load may appear before its name. With old names the node would be served under its address; later
+        it would be served under its name, and its address would be reported as a missing node.
 
         Args:
             labels: the node labels of each series.
@@ -133,7 +133,7 @@ class NodeNameCache:
         return NodeNames(names, aliases)
 
     def _nodes_of_pods(self, at: int | None, deadline: Deadline) -> dict[str, set[str]]:
-        """Return the node of each pod of a DaemonSet whose name or address is the host of a series.
+        """Return the nodes of DaemonSet pods, by the names and addresses of those pods that are hosts of series.
 
         Exporters such as dcgm-exporter measure the node that their pod runs on, and may not know its name. A pod of
         another kind may measure anything.

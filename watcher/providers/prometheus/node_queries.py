@@ -19,7 +19,7 @@ _ABSENT_EXPIRY_SECONDS = 600  # retry interval for an optional metric without se
 
 
 class NodeQueries:
-    """Queries for the metrics of a window, by the expression that had series last time. Thread-safe.
+    """Queries for the metrics of a window, which begin with the expression that had series last time. Thread-safe.
 
     Args:
         connection: the connection to the Prometheus.

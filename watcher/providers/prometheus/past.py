@@ -40,7 +40,7 @@ class PastQueries:
         ends: range,
         deadline: Deadline,
     ) -> PastMetrics:
-        """Return the metrics of the windows that ended at some times.
+        """Return the metrics of the windows that ended at the given times.
 
         Args:
             queries: each query with its expressions; each node has the values of the first expression that has it.

@@ -58,7 +58,7 @@ Counts = Mapping[ContainerLabels, Mapping[str, int]]
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """Part of the containers: those of several namespaces, or of one namespace's pods with some last letters.
+    """Part of the containers: of several namespaces, or of one namespace's pods whose names end with some letters.
 
     Attributes:
         namespaces: the namespaces.

@@ -197,7 +197,7 @@ class PrometheusProvider:
         yield from ((item["metric"], value_of(item)) for item in answer)
 
     def check(self) -> Iterator[Check]:
-        """Yield the connection, each query, and the matching of its series to nodes."""
+        """Yield steps for the connection, each query, and the matching of its series to nodes."""
         find = self._find_shared_names
         checks = Checks(self._connection, self._queries, self._names, find, self._matchers, self._labels)
         yield from checks.steps(Deadline.after(10))

@@ -94,7 +94,7 @@ class Expression:
         return _filled(text, matchers, labels)
 
     def samples(self, window: str, step: str = STEP) -> str:
-        """Return PromQL, with placeholders, for a plain series' samples in a window; otherwise for a value per step."""
+        """Return PromQL with placeholders: the samples of a plain series in a window, or a value per step of others."""
         return f"{self._at()}[{window}]" if self.is_selector() else f"({self._at()})[{window}:{step}]"
 
     def separate(self, window: str, step: str) -> str:
@@ -169,7 +169,7 @@ class Expression:
         return self.is_custom and not self.is_selector()
 
     def has_times(self) -> bool:
-        """Return whether the times of samples are known."""
+        """Return whether the times of the expression's samples can be queried."""
         return bool(self._selector(""))
 
     def gaps(self, window: str, matchers: str, labels: str) -> str:

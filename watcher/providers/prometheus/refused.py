@@ -79,7 +79,7 @@ class RefusedSeries:
     def _valid(
         self, values: Mapping[NodeLabels, _Series], labels: NodeLabels, scale: float
     ) -> tuple[Floats, int, float]:
-        """Return a node's possible values in percent, shape (1, times), and number and example of impossible values.
+        """Return a node's possible values in percent, shape (1, times), and the number and one of the impossible ones.
 
         A value is the mean of all series at that time, such as the series of replicas or devices.
         """
@@ -92,7 +92,7 @@ class RefusedSeries:
         return means[None], int(dropped[0]), float(example[0])
 
     def _values(self, promql: str, refused: Collection[NodeLabels]) -> dict[NodeLabels, _Series]:
-        """Return the samples of the series of some nodes."""
+        """Return the samples of the series of the given nodes."""
         matcher = self._matcher(refused)
         values = self._grouped(self.run(promql, matcher))
         if matcher and set(refused) - values.keys():  # as above, the series may lack a label of the result

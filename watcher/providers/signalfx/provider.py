@@ -109,7 +109,7 @@ class SignalFxProvider:
         return Fetched(nodes, (*findings, *duplicates), newest=newest(tables))
 
     def check(self) -> Iterator[Check]:
-        """Yield two steps for each metric: its series name nodes, and they have points."""
+        """Yield two steps for each metric: whether its series name nodes, and whether the series have points."""
         deadline = Deadline.after(20)
         now = int(time.time())
         for metric in METRICS:

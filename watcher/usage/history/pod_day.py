@@ -67,7 +67,7 @@ class PodUseDay:
 
     @property
     def size(self) -> int:
-        """Bytes of the buffers."""
+        """Size of the buffers in bytes."""
         return self._history.size
 
     def observe(self, use: "ContainerUse", pods: "RunningPods") -> PodUseChanges | None:

@@ -48,7 +48,7 @@ class PodHistory(Generic[_Key]):
 
     @property
     def size(self) -> int:
-        """Bytes of the buffers."""
+        """Size of the buffers in bytes."""
         return self._cpu.nbytes + self._memory.nbytes
 
     def observe(self, step: int, pods: Sequence[_Key], cpu_cores: Float64s, memory_gib: Float64s) -> None:
@@ -110,7 +110,7 @@ class PodHistory(Generic[_Key]):
             memory: memory in GiB, shape (pods, 4).
         """
         if cpu.shape != (len(pods), HOUR_STEPS) or memory.shape != (len(pods), HOUR_PERIODS):
-            raise ValueError(f"an hour of {len(pods)} pods has the shapes {cpu.shape} and {memory.shape}")
+            raise ValueError(f"the use of {len(pods)} pods has wrong shapes: CPU {cpu.shape}, memory {memory.shape}")
         self._begin(max(newest, self.newest))
         rows, first = self._rows(pods), hour * HOUR_STEPS
         self.oldest = min(self.oldest, first)

@@ -96,7 +96,7 @@ def count_runs(table: Rows, rows: Int64s, group: Int64s, started_at: Float64s) -
 
 
 def note_facts(table: Rows, rows: Sequence[int | None], facts: ContainerFacts, now: float) -> None:
-    """Replace limits, role and QoS class of the containers that have rows, and note restarts and kills.
+    """Replace limits, role and QoS class of the containers that have rows, and record restarts and kills.
 
     Args:
         table: the learner's rows.
@@ -125,7 +125,7 @@ def note_facts(table: Rows, rows: Sequence[int | None], facts: ContainerFacts, n
 
 
 def _note_unmeasured(table: Rows, at: Int64s, facts: ContainerFacts, places: Sequence[int], now: float) -> None:
-    """Track the containers that were never measured, such as those killed at each start, by their pods and kills."""
+    """Update the rows of containers that were never measured, such as containers killed at each start."""
     chosen = np.asarray(places, np.int64)
     seen_at = np.where(facts.pods > 0, now, facts.killed_at)[chosen]
     unmeasured = (table["pod_minutes"][at] == 0) & (seen_at > 0)

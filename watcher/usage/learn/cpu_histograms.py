@@ -75,7 +75,7 @@ class PackedDay(NamedTuple):
         return cls.pack(np.zeros((0, 1), np.float32))
 
     def is_valid(self, size: int) -> bool:
-        """Return whether the arrays fit together and to this number of containers."""
+        """Return whether the arrays are consistent, with at most this number of containers."""
         offsets = self.offsets.astype(np.int64)
         return (
             1 <= len(offsets) <= size + 1

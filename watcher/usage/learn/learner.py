@@ -1,4 +1,4 @@
-"""Learner of what the pods of each workload use: pure, without input, output and clock.
+"""Learner of the use of each workload's pods: pure, without input, output and clock.
 
 The input is rounds of measurements, one every few minutes. Each container of each workload has a row of statistics, in
 cores and bytes, never in shares of a request: so they stay true when a request changes. A round counts as one value of
@@ -132,7 +132,7 @@ class WorkloadLearner:
         return self._rows[: len(self.keys)]
 
     def observe(self, measured: UseRound) -> bool:
-        """Learn from a round of pod use; return whether its use is known."""
+        """Learn from a round of pod use; return whether the round has any known use."""
         known = measured.known()
         weight = measured.pods * measured.measured_seconds / 60
         counted = (measured.container >= 0) & np.isfinite(weight) & (weight > 0) & known.any(axis=0)
@@ -195,11 +195,11 @@ class WorkloadLearner:
             count_runs(table, rows, group, started_at)
 
     def knows(self, key: ContainerKey) -> bool:
-        """Return whether a container was measured, or killed before it could be."""
+        """Return whether a container was measured, or killed before its first measurement."""
         return key in self._row_of
 
     def fill(self, filled: FilledDay) -> None:
-        """Add a past day, which is no longer unfilled. A day that is not unfilled is left out."""
+        """Add a past day if it is unfilled, and mark it as filled."""
         if filled.day not in self.unfilled:
             return
         self.unfilled.remove(filled.day)
@@ -304,9 +304,9 @@ class WorkloadLearner:
         return False
 
     def _begin(self, time: float) -> None:
-        """Begin a new day if the time is on another day than the round before.
+        """Begin a new day if the time is on another day than the previous round.
 
-        Days are counted, not subtracted, so that a wrong clock ends one day too early and deletes nothing else.
+        The age of a day is a count, not a difference of dates, so a wrong clock only ends one day too early.
         """
         before, self.time = self.time, time
         day = int(time // _DAY)
@@ -393,7 +393,7 @@ class WorkloadLearner:
     def _add_to_recent(
         self, measured: UseRound, use: Float64s, requests: Float64s, first: Float64s, known: Bools, weight: Float64s
     ) -> None:
-        """Add a round's sums of use and requests, for the levels by first and by present requests."""
+        """Add a round's sums of use and of first and present requests, from which levels are computed."""
         sums = [
             [(row * weight * (known & (base > 0))).sum(axis=1) for row in (use, base)] for base in (first, requests)
         ]

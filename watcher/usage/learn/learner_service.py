@@ -1,6 +1,6 @@
 """Service around the learner of workloads: passes it each round of pod use, and stores the learner's state.
 
-The state is written in one transaction per round, so after a kill the learner goes on after a complete round.
+The state is written in one transaction per round. After a kill, the learner continues from the last complete round.
 """
 
 import logging
@@ -107,7 +107,7 @@ class LearnerService:
             return list(learner.unfilled), learner.live_since
 
     def fill(self, filled: "FilledDay") -> None:
-        """Add a past day; store it, and that it is filled, in one transaction."""
+        """Add a past day, mark it as filled, and store both in one transaction."""
         with self._lock:
             self._learner().fill(filled)
             self._table = self._courses = None

@@ -118,8 +118,8 @@ class DayCollector:
 def add_day(table: Rows, rows: Int64s, filled: FilledDay, age: int, prior_minutes: float) -> None:
     """Add a past day to the learner's rows, except for its histograms.
 
-    A container that was measured for less than an hour gets the mean use of this day, weighted as an hour, which gives
-    way to live measurements.
+    A container that was measured for less than an hour gets the mean use of this day, weighted as an hour at most;
+    later measurements outweigh it.
 
     Args:
         table: the learner's rows.

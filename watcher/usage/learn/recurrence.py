@@ -11,7 +11,7 @@ _MOST_WORKLOADS = 50_000
 
 
 class Recurrence:
-    """Workloads of all rounds, with their only pod if they had just one; forgets the least recently seen first."""
+    """Memory of which workloads had only one pod; forgets the least recently seen workloads first."""
 
     def __init__(self) -> None:
         self._only_pod: OrderedDict[Workload, PodKey | None] = OrderedDict()  # None after a second pod

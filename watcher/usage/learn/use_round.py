@@ -219,7 +219,7 @@ def _facts(
 
 
 def _by_precedence(pods: "RunningPods", templates: Mapping[int, _Template]) -> Iterator[tuple[_Template, int]]:
-    """Yield each template with the number of its pods; the last one of a workload is that of its next pods.
+    """Yield each template and the number of its pods; a workload's last template is that of its next pods.
 
     If pods of one revision differ in requests and limits, as after a resize, the template of most pods comes last. The
     newest revision is the one whose pod started last.
@@ -245,7 +245,7 @@ def _by_precedence(pods: "RunningPods", templates: Mapping[int, _Template]) -> I
 
 
 def _exceeded_limit(template: "PodTemplate", restart: "ContainerRestart") -> bool:
-    """Return whether a container was killed at its memory limit; one without a limit was killed for its node's lack."""
+    """Return whether a container was killed at its memory limit, not because its node ran out of memory."""
     has_limit = template.pod is not None and bool(template.pod.memory_limit_bytes)
     return restart.was_out_of_memory and (has_limit or _memory(template, restart)[1] > 0)
 

@@ -1,1 +1,1 @@
-"""Recommended requests, and reasons against a lower one."""
+"""Recommended requests, and reasons not to lower a request."""

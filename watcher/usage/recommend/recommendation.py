@@ -124,7 +124,7 @@ def _limits(table: ContainerTable, requests: Float64s, verdicts: Texts) -> Float
 
 
 def _running_pods(table: ContainerTable) -> Float64s:
-    """Return the number of pods of each container that run now; 0 if the newest rounds do not have it."""
+    """Return the number of running pods of each container; 0 if it was not measured for 15 minutes."""
     is_running = table.last_seen >= table.last_seen.max(initial=-np.inf) - RECENT_SECONDS
     return np.where(is_running, table.pods, 0.0)
 

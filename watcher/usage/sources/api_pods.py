@@ -72,7 +72,7 @@ class ApiPods:
         self._wait(deadline)
         if not self._reflector.synced.is_set():
             reason = self._reflector.failure or "the list has not arrived within 120 s"
-            raise ProviderUnavailable(f"the pods of the Kubernetes API are not known: {reason}")
+            raise ProviderUnavailable(f"the pods cannot be read from the Kubernetes API: {reason}")
         if self._reflector.age_seconds > _STALE_SECONDS:
             raise ProviderUnavailable(
                 f"the Kubernetes API has not reported changes of pods for {self._reflector.age_seconds:.0f} s: "
@@ -128,7 +128,7 @@ class ApiPods:
 class _PodStore:
     """Copy of the running pods, as the store or an observer of a reflector.
 
-    A pod whose ReplicaSet or Job is not known yet is named again when the pods are read.
+    If a pod's ReplicaSet or Job is not known yet, its workload is looked up again when the pods are read.
 
     Args:
         reader: reader of the manifests.

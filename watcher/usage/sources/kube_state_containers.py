@@ -55,7 +55,7 @@ class PodContainers:
 
     @property
     def is_guaranteed(self) -> bool:
-        """True in the QoS class Guaranteed: as reported, or else by the limits of the pod or of all containers."""
+        """True for the QoS class Guaranteed: as reported, or computed from requests and limits if it is unknown."""
         if self.qos_class:
             return self.qos_class == "Guaranteed"
         every = (*self.containers, *self.init_containers) if self.pod is None else (self.pod,)
@@ -136,7 +136,7 @@ def read_containers(
 def read_restarts(
     ask: Ask, wanted: Container[PodKey], matchers: str, started: Mapping[PodKey, float]
 ) -> Mapping[PodKey, tuple[ContainerRestart, ...]] | None:
-    """Return the last restart of each container that ended before; None if their times are not exported.
+    """Return the last restart of each restarted container; None if the times of restarts are not exported.
 
     kube-state-metrics has no times for sidecars. A kill of a sidecar gets the start of its pod as time: with a later
     time in each round, every in-place resize would cause another, higher recommendation.

@@ -97,7 +97,7 @@ class ManifestReader:
         return RunningPod(self._shared(template), started_at, uid, node, tuple(_restarts(status))), identity
 
     def renamed(self, pod: RunningPod, identity: PodIdentity) -> RunningPod:
-        """Return a pod with its workload by the controllers that are known now."""
+        """Return the pod with its workload looked up again, as more controllers may be known."""
         workload = self.workload(identity)
         if workload == pod.template.workload:
             return pod
@@ -151,7 +151,7 @@ def _requested(pod: Pod, resource: str) -> int:
 
 
 def _containers(spec: Mapping[str, Any]) -> tuple[tuple[ContainerResources, ...], tuple[str, ...]]:
-    """Return the containers and sidecars, which are restarted always, and the names of the other init containers."""
+    """Return the containers with the sidecars (init containers that always restart), and the names of the others."""
     containers = [_resources(each, ContainerRole.CONTAINER) for each in _mappings(spec.get("containers"))]
     init_containers = []
     for each in _mappings(spec.get("initContainers")):

@@ -150,7 +150,7 @@ def _open_pod_source(
 
 
 def open_cluster_api(settings: Settings) -> KubernetesApi:
-    """Return a client of the cluster's API: the provider's, else by kubeconfig or the pod's service account.
+    """Return a client of the cluster's API, with the provider's access, a kubeconfig or the pod's service account.
 
     Raises:
         SettingsError: there is no access to an API.

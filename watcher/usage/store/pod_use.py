@@ -38,7 +38,7 @@ class StoredPodUse(NamedTuple):
 
 
 def write(db: Database, source: str, origin: str, changes: PodUseChanges) -> None:
-    """Write the changes of one round.
+    """Write the changes of the past use of pods by one round.
 
     Args:
         db: the database, in a transaction.

@@ -9,7 +9,7 @@ from sqlite_utils import Database
 
 
 def replace(db: Database, source: str, origin: str, parts: Mapping[str, bytes | None]) -> None:
-    """Write the parts, and delete all others of the source and origin.
+    """Write the parts of the learner's state, and delete all other parts of the same source and origin.
 
     Args:
         db: the database, in a transaction.
