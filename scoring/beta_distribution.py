@@ -66,7 +66,7 @@ def max_variance(mean: ArrayLike) -> Float64s:
 
 
 def probability_at_most(mu: ArrayLike, sigma: ArrayLike, threshold: ArrayLike) -> tuple[Float64s, BetaFit]:
-    """Return P(X <= threshold) of the beta distributions with some means and standard deviations, and their fit.
+    """Return P(X <= threshold) of the beta distributions with the given means and deviations, and their fit.
 
     The probability is 1 for a mean of 0, and for a deviation of 0 with the mean at or below the threshold. It is 0 for
     a deviation of 0 with the mean above the threshold, and where no beta distribution has this mean and deviation. In

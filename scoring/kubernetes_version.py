@@ -37,7 +37,7 @@ _WITHOUT_SCORE: Final = {
     "DeferredPodScheduling": "1.37",
 }  # fmt: skip
 
-# Plugins whose arguments kube-scheduler decodes, with the oldest version that does: those with a type NAMEArgs.
+# Plugins that take arguments in kube-scheduler (it has a type such as NodeAffinityArgs), and the oldest such version.
 _WITH_ARGUMENTS: Final = {
     **dict.fromkeys((
         "DefaultPreemption", "InterPodAffinity", "NodeAffinity", "NodeResourcesBalancedAllocation", "NodeResourcesFit",
@@ -89,7 +89,7 @@ def has_score(plugin: str, version: str) -> bool:
 
 
 def in_tree_plugins(version: str) -> frozenset[str]:
-    """Return the names of all plugins of kube-scheduler; it does not start with a file that enables others.
+    """Return the names of all plugins of kube-scheduler, which does not start if its file enables any other plugin.
 
     Args:
         version: a version in :data:`KUBERNETES_VERSIONS`.
@@ -99,7 +99,7 @@ def in_tree_plugins(version: str) -> frozenset[str]:
 
 
 def ignores_arguments(plugin: str, version: str) -> bool:
-    """Return whether kube-scheduler has a plugin and does not decode its arguments, whatever they are.
+    """Return whether a plugin is part of kube-scheduler and takes no arguments there: arguments in a file are ignored.
 
     Args:
         plugin: name of the plugin.

@@ -12,17 +12,17 @@ from scoring.arrays import Float64s, Int64s
 from scoring.table.node_table import NodeTable
 
 ALL_OTHERS = sys.maxsize
-"""Index of all other owners: beyond the end of every array, where the last element stands for them."""
+"""Index of every unknown owner: beyond the end of all arrays, so that a clipped lookup returns the last element."""
 
 
 class OwnersOnRows(NamedTuple):
     """Pods in the given rows of a node table, summed up by row and owner; pods without an owner are listed one by one.
 
     Attributes:
-        order: index of each sum's row among the rows, shape (sums,).
-        places: index of each sum's owner.
-        counts: number of its pods.
-        requests: sums of the requests of its pods, shape (resources, sums).
+        order: index of each sum's row among the given rows, shape (sums,).
+        places: index of each sum's owner in the owner index, shape (sums,).
+        counts: number of pods in each sum, shape (sums,).
+        requests: requests of these pods, added up, shape (resources, sums).
     """
 
     order: Int64s
@@ -52,7 +52,7 @@ class OwnerIndex:
         return len(self._owners)
 
     def extend(self, owners: tuple[Kin, ...]) -> bool:
-        """Add the owners after the present ones; return False, and add none, if the present ones are not the first."""
+        """Extend the index to ``owners``; return False, unchanged, if these do not begin with the present owners."""
         if self._owners != list(owners[: len(self._owners)]):
             return False
         for owner in owners[len(self._owners) :]:
@@ -66,12 +66,12 @@ class OwnerIndex:
 
     def on_rows(self, nodes: NodeTable, rows: Int64s, resources: tuple[str, ...]) -> OwnersOnRows:
         """Return the pods in each row, summed up by owner, with their requests of the resources."""
-        # A scheduler asks for this again and again, and most rows are unchanged: this loop decides the speed.
+        # A scheduler calls this for every pod, and most rows are unchanged: this loop decides the speed.
         pods_by_row, sums, size = nodes.occupancy.pods, [], len(self._owners)
         for row in rows.tolist():
             cached = self._on_row.get((row, resources))
             pods = pods_by_row[row]  # replaced with every change, so its identity validates the cache
-            # A sum that has only known owners stays valid when the index grows: its size is None.
+            # Sums of known owners only stay valid when the index grows, so they are cached without its size (None).
             if cached is None or cached[0] is not pods or (cached[1] is not None and cached[1] != size):
                 summed = self._summed(nodes, row, resources)
                 cached = self._on_row[row, resources] = pods, size if ALL_OTHERS in summed[0] else None, summed
@@ -84,9 +84,9 @@ class OwnerIndex:
         return OwnersOnRows(order, np.concatenate([places for places, _ in sums]), amounts[0], amounts[1:])
 
     def _summed(self, nodes: NodeTable, row: int, resources: tuple[str, ...]) -> tuple[Int64s, Float64s]:
-        """Return the positions of owners in the sums, and per owner the number of its pods and their requests.
+        """Return the index of each owner with pods in a row, and the number and the requests of the owner's pods.
 
-        The latter have the shape (1 + resources, sums).
+        The numbers and requests are one array of the shape (1 + resources, owners).
         """
         owned, pods = nodes.owners_on(row), nodes.placed_on(row)
         places = [self._place.get(owner, ALL_OTHERS) for owner in owned]

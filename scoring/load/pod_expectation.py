@@ -43,7 +43,7 @@ class PodExpectation:
             levels: levels that the pod was scored by; None if requests count.
             pod: the pod.
             now: Unix time of the scores.
-            why: reason why requests count, for the case that there are no levels.
+            why: reason why requests count; ignored if there are levels.
         """
         by_requests = levels is None
         counted = NO_LEVELS if levels is None else levels

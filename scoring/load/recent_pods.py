@@ -90,10 +90,10 @@ class UnreportedUse:
 
     @classmethod
     def of(cls, triples: Iterable[tuple[int, Pod, float]], nodes: NodeTable, rows: Int64s | None) -> Self:
-        """Create a value from pods.
+        """Collect triples of row, pod and share in arrays.
 
         Args:
-            triples: for each pod its row, the pod, and the share of its expected use to add.
+            triples: row of each pod, the pod, and the share of the pod's expected use to add.
             nodes: nodes with their pods.
             rows: rows to compute, shape (k,); None computes all rows.
         """

@@ -1,4 +1,4 @@
-"""Expected CPU and memory use of pods, learned from other pods of the same workload, or owner if it is not known.
+"""Expected CPU and memory use of pods, learned from other pods of the same workload (or owner, if that is unknown).
 
 The expected use of a pod has two parts: an absolute use, which is known for learned workloads, and a level, a share of
 the pod's request. A learned workload has no level, so a changed request changes nothing; pods of other workloads have
@@ -180,7 +180,7 @@ class UseLevels:
         return expected, variance
 
     def _use(self, resource: str, places: Int64s, counts: Float64s | float, requests: Float64s) -> Float64s:
-        """Return the expected use of the pods at each place of the arrays."""
+        """Return the expected use of pods whose workloads or owners have the indexes ``places`` in the arrays."""
         levels, uses = self.levels.get(resource), self.uses.get(resource)
         use = requests if levels is None else requests * levels.take(places, mode="clip")
         return use if uses is None else use + counts * uses.take(places, mode="clip")

@@ -69,11 +69,11 @@ class Explanation:
 
 
 class Plugin:
-    """Base class of the plugins of every extension point. An entry point of a package may name any of them.
+    """Base class of the plugins of every extension point. An entry point of a Python package may name any plugin.
 
     Attributes:
         name: name of the plugin in a KubeSchedulerConfiguration.
-        extension_point: extension point of a base class, by its key in such a file; a plugin has those of its bases.
+        extension_point: key of a base class's extension point in such a file; a plugin inherits those of all its bases.
     """
 
     name: ClassVar[str]
@@ -162,9 +162,9 @@ class ScorePlugin(Plugin, ABC):
         return scores
 
     def equal_score(self, pod: Pod, nodes: NodeTable) -> int | None:  # noqa: ARG002  unused by default
-        """Return the normalized score of a pod if it is equal on all nodes; None if it is not, or not known to be.
+        """Return the normalized score of a pod if it is equal on all nodes; None if it differs or may differ.
 
-        A total score then needs no array of this plugin. The method must take less time than the scores.
+        With a number, the plugin's score is not computed for each node. The method must take less time than that.
 
         Args:
             pod: pending pod.
@@ -215,7 +215,7 @@ class PreparedPlugin:
 
     A prepared plugin follows its node table: before each result it recomputes the rows that changed since the last
     result, adds rows for nodes that joined, and drops the rows of nodes that left. It does not modify the table or the
-    metrics, so these can be shared. One thread at a time must use a prepared plugin.
+    metrics, so these can be shared. Only one thread at a time may use a prepared plugin.
 
     Args:
         plugin: the plugin.
@@ -240,7 +240,7 @@ class PreparedPlugin:
         self._cache = ScoreCache(by_workload=type(plugin).with_levels is not ScorePlugin.with_levels)
 
     def attach(self, nodes: NodeTable) -> None:
-        """Follow another table from now on, of which the present table is an unchanged copy."""
+        """Follow another node table from now on; the present table must be an unchanged copy of that table."""
         self.nodes = nodes
 
     def score(self, pod: Pod) -> Int64s:
@@ -250,7 +250,7 @@ class PreparedPlugin:
     def score_many(self, pods: Sequence[Pod]) -> Int64s:
         """Return the scores of every node for many pods, before normalization, shape (pods, nodes).
 
-        No pod counts for the scores of the others.
+        Each pod is scored as if the other pods did not exist.
         """
         self.follow()
         scores = np.empty((len(pods), len(self.nodes)), np.int64)
@@ -408,7 +408,7 @@ def align_metrics(metrics: MetricsTable | WatcherMetrics, nodes: NodeTable) -> M
     """Return metrics aligned to a node table: align a snapshot, or check metrics that are already aligned.
 
     Raises:
-        TypeError: these are no metrics, or the nodes are no table.
+        TypeError: ``metrics`` are not metrics, or ``nodes`` is not a node table.
         ValueError: the metrics are aligned to a table with other nodes.
     """
     check_type("nodes", nodes, NodeTable, "create it with NodeTable or NodeTable.from_k8s")
@@ -428,7 +428,7 @@ def check_pod(pod: Pod) -> None:
     """Check that an object is a pod.
 
     Raises:
-        TypeError: it is not.
+        TypeError: the object is not a pod.
     """
     check_type("pod", pod, Pod, "read it with Pod.from_k8s")
 

@@ -1,7 +1,7 @@
 """Blame for exceptions: which plugin raised one, and at which extension point.
 
-The exception stays what it is, so callers of the library see its own type; those that run plugins of others, such as
-the scheduler, can say whose it was.
+The exception itself is not wrapped, so callers of the library see its own type. Programs that run third-party plugins,
+such as the scheduler, can name the plugin.
 """
 
 import contextlib
@@ -17,10 +17,10 @@ class PluginExit(RuntimeError):
 
 
 class blaming:  # noqa: N801  a context manager, as contextlib.suppress
-    """Context manager that notes the plugin on an exception; the innermost note stays.
+    """Context manager that records on an exception which plugin raised it; an inner record is not replaced.
 
-    Of exceptions that are no :class:`Exception`, only KeyboardInterrupt passes, and only in the main thread, where
-    Python raises it.
+    SystemExit and the like become a :class:`PluginExit`; only a KeyboardInterrupt in the main thread, where Python
+    raises it, passes.
 
     Args:
         plugin: name of the plugin.

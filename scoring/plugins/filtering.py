@@ -1,4 +1,4 @@
-"""Base class of filter plugins, and what a filter says of the nodes.
+"""Base class of filter plugins, and the verdict of a filter on nodes.
 
 A filter plugin decides for all nodes at once whether a pod may run there. It is a pure function of the pod and of a
 node table, which keeps the indexes that filters need; so a filter has no state, and one object serves any number of
@@ -40,7 +40,7 @@ CLUSTER_CHANGES = frozenset(ClusterEvent) - {ClusterEvent.METRICS_PUBLISHED}
 
 
 class Dependence(Enum):
-    """Pods that a filter's refusal depends on. Unless it is any pod, preemption can try many nodes at once."""
+    """Pods that a filter's refusal depends on. Except with PODS, preemption can try many nodes at once."""
 
     NODES = "no pod"
     REQUESTS = "only the sums of the requests of each node's own pods, and their number"
@@ -55,8 +55,8 @@ class FilterVerdict:
         allowed: mask of the nodes on which the pod may run, shape (rows,).
         why: reasons for the nodes that are not allowed, as kube-scheduler words them.
         unresolvable: mask of the refused nodes where preemption cannot help, shape (rows,); None if it may help on all
-            refused nodes. True where the node is allowed has no meaning.
-        counts: returns for how many nodes of a mask each reason holds, where this is faster than asking for each node.
+            refused nodes. Values at allowed nodes have no meaning.
+        counts: function that counts the nodes of a mask by reason; None to call :meth:`reasons` for each node.
     """
 
     allowed: Bools
@@ -80,8 +80,8 @@ class FilterPlugin(Plugin, ABC):
         counts_nominated: true if :meth:`filter` itself counts the pods that are nominated to a node. All other filters
             run once more on a table with these pods, as in kube-scheduler.
         depends_on: pods that a refusal depends on.
-        reads_metrics: true if the verdict depends on the nodes' metrics, which a plugin of the scheduler gets by its
-            handle; a pod that it refused is then also tried again when new metrics are published.
+        reads_metrics: true if the verdict depends on the nodes' metrics, which the scheduler's handle provides. A pod
+            that the filter refused is then also tried again when new metrics are published.
         requeued_by: other events after which a pod that this filter refused is tried again.
     """
 
@@ -129,7 +129,7 @@ def verdict_of(plugin: FilterPlugin, pod: Pod, nodes: NodeTable, rows: Rows = EV
 
 
 def unresolvable_everywhere(allowed: Bools, why: str) -> FilterVerdict:
-    """Return a verdict of a filter whose refusals no preemption can change, such as a missing label."""
+    """Return a verdict whose refusals preemption cannot change, such as those for a missing label."""
     return FilterVerdict(allowed, why, ~allowed)
 
 

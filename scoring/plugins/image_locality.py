@@ -3,8 +3,8 @@
     sum   = over the pod's images: trunc(image size * nodes that have it / all nodes)
     score = 100 * (clamp(sum, 23 MiB, limit) - 23 MiB) / (limit - 23 MiB)      limit = 1000 MiB * images
 
-The images are those of the containers and init containers; from kube-scheduler 1.36 on the sum also counts the image
-volumes, from 1.37 on the limit, too. The score is truncated to an integer. Without the factor (nodes that have it / all
+The images are those of the containers and init containers. The sum includes image volumes from kube-scheduler 1.36 on,
+the limit from 1.37 on. The score is truncated to an integer. Without the factor (nodes that have it / all
 nodes), the only node that has an image would attract all pods with that image.
 Source: k8s.io/kubernetes/pkg/scheduler/framework/plugins/imagelocality.
 """
@@ -79,8 +79,8 @@ class ImageLocality(WithoutNodeTerms):
     def line(self, terms: Mapping[str, Any]) -> str:
         """Return the size of the pod's images on the node as a sentence."""
         return (
-            f"images worth {terms['scaled_bytes'] / _MIB:.0f} MiB here, scaled by how many nodes have them; "
-            f"23 MiB counts nothing, {terms['limit_bytes'] / _MIB:.0f} MiB everything"
+            f"{terms['scaled_bytes'] / _MIB:.0f} MiB of images here, scaled by the share of nodes that have them; "
+            f"23 MiB score 0, {terms['limit_bytes'] / _MIB:.0f} MiB 100"
         )
 
 

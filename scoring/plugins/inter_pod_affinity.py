@@ -58,7 +58,7 @@ class InterPodAffinity(WithoutNodeTerms, FilterPlugin):
         check_arguments(self)
 
     def filter(self, pod: Pod, nodes: NodeTable, rows: Rows = EVERY_ROW) -> FilterVerdict | None:
-        """Return on which nodes the required terms hold, of the pod and of placed pods; None if there are no terms."""
+        """Return the nodes on which the required terms of the pod and of placed pods hold; None without such terms."""
         rules, placed, sources = pod.scheduling, nodes.placed_rules, nodes.selector_sources
         repelled: Bools | None = None
         for each in placed.terms_matching(pod, sources.namespace_labels):
@@ -117,7 +117,7 @@ class InterPodAffinity(WithoutNodeTerms, FilterPlugin):
 
     def line(self, terms: Mapping[str, Any]) -> str:
         """Return the sum of the weights as a sentence."""
-        return f"affinity to the pods in its domains of weight {terms['score']}"
+        return f"affinity to the pods in the node's domains: total weight {terms['score']}"
 
     def _weighted_counts(self, pod: Pod, nodes: NodeTable) -> Iterator[tuple[int, str, Int64s]]:
         """Yield the weight, the topology key and the number of pods on each node of every term that selects pods."""
@@ -145,8 +145,8 @@ def _has_preferred_terms(pod: Pod) -> bool:
 def _attracted(pod: Pod, nodes: NodeTable, terms: Sequence[PodAffinityTerm]) -> Bools:
     """Return a mask of the nodes on which the pod's required affinity holds, shape (nodes,).
 
-    A pod counts only if it matches all terms. If there is none in any domain, a pod that matches its own terms may run
-    on every node with the topology keys, so that the first pod of a group can start.
+    A placed pod counts only if it matches all terms. If no domain has such a pod, a pending pod that matches its own
+    terms may run on every node with the topology keys, so that the first pod of a group can start.
     """
     criteria = [nodes.selector_sources.criterion(term) for term in terms]
     counts = nodes.placed_rules.pods_matching(criteria)

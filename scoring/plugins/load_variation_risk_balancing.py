@@ -52,7 +52,7 @@ class LoadVariationRiskBalancing(ScorePlugin):
             deviations count more, below 1 less; with 0 only the largest possible deviation counts.
         resources: our option: resources to consider.
         formula: our option: ``trimaran`` computes the risk as upstream's plugin does, ``kep`` as its proposal KEP 61.
-        balance: our option, for the formula ``trimaran``: the quantity that is the risk: ``risk`` (mean of load and
+        balance: our option for the formula ``trimaran``: quantity that counts as the risk: ``risk`` (mean of load and
             variability), ``load``, ``variability``, or ``relative-variability`` (variability / load).
         percentile: our option: for a node with this percentile, the deviation is (percentile - average) / z, with z the
             quantile of the standard normal distribution, so that only the upper tail counts. "" reads STD.

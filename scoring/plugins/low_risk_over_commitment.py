@@ -50,8 +50,8 @@ class LowRiskOverCommitment(ScorePlugin):
         smoothing_window_size: number of samples that were averaged into each value before the deviation of the values
             was computed; the deviation is multiplied by the square root of this number to undo the averaging. 1 if the
             values were not averaged.
-        risk_limit_weights: weight of the limits' risk by resource, 0 to 1; the load's risk has the rest. 0.5 for a
-            resource that is left out.
+        risk_limit_weights: weight of the limits' risk by resource, 0 to 1; 0.5 for a resource that is left out. The
+            load's risk has the remaining weight.
         resources: our option: resources to consider.
         distribution: our option: ``measured`` computes the load's risk from the measured percentiles, where a node has
             any, instead of the fitted beta distribution.

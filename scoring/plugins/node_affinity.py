@@ -32,7 +32,7 @@ class NodeAffinity(WithoutNodeTerms, FilterPlugin):
     """Arguments of NodeAffinity.
 
     Attributes:
-        added_required: terms of required node affinity of which one must match for every pod; None if there are none.
+        added_required: terms of required node affinity; at least one must match for every pod. None for no such terms.
         added_preferred: weights and terms of preferred node affinity that every pod has in addition to its own.
     """
 
@@ -55,7 +55,7 @@ class NodeAffinity(WithoutNodeTerms, FilterPlugin):
         selected = constraints.selected(pod)
         if self.added_required is None and selected is None:
             return None
-        # Where every term names nodes, kube-scheduler leaves the others out before the filters run.
+        # If every term names nodes, kube-scheduler leaves all other nodes out before the filters run.
         names = _named(pod.required_affinity)
         if names is not None:
             if not names:

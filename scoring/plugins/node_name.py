@@ -20,7 +20,7 @@ class NodeName(FilterPlugin):
     requeued_by: ClassVar[frozenset[ClusterEvent]] = frozenset({ClusterEvent.NODE_ADDED, ClusterEvent.POD_CHANGED})
 
     def filter(self, pod: Pod, nodes: NodeTable, rows: Rows = EVERY_ROW) -> FilterVerdict | None:
-        """Return which nodes have the name that the pod gives; None if it gives none."""
+        """Return which node has the name that the pod gives; None if the pod names no node."""
         if not pod.node_name:
             return None
         allowed = np.zeros(len(nodes), np.bool_)

@@ -97,7 +97,7 @@ class NodeResourcesBalancedAllocation(ScorePlugin):
         return terms
 
     def skips(self, pod: Pod) -> bool:
-        """Return whether the plugin skips a pod: whether the pod requests none of the resources."""
+        """Return whether the plugin skips a pod because the pod requests none of the resources."""
         return not any(pod_demand.in_tree_requests(pod, r.name) for r in self.resources)
 
     def line(self, terms: Mapping[str, Any]) -> str:

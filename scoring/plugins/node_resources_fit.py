@@ -87,14 +87,14 @@ class WeightsUpTo:
 ResourceWeights = Annotated[tuple[ResourceWeight, ...], not_empty, WeightsUpTo(100)]
 """Resources of a weighted mean of scores."""
 DistinctWeights = Annotated[ResourceWeights, Distinct(attrgetter("name"))]
-"""The same, none listed twice."""
+"""Resources of a weighted mean of scores, each listed once."""
 
 
 def ascending(shape: tuple[ShapePoint, ...]) -> Problems:
     """Constraint: the points of a shape are in the order of their utilization."""
     for index, (left, right) in enumerate(pairwise(shape), 1):
         if left.utilization >= right.utilization:
-            yield f"[{index}].utilization", f"must be above that of the point before, got {right.utilization}"
+            yield f"[{index}].utilization", f"must be above that of the previous point, got {right.utilization}"
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ class NodeResourcesFit(ScorePlugin, FilterPlugin):
         resources: the resources to score, with weights.
         shape: function of RequestedToCapacityRatio, by ascending utilization.
         ignored_resources: extended resources that the filter does not compare.
-        ignored_resource_groups: prefixes, before the slash, of further resources that it does not compare.
+        ignored_resource_groups: prefixes (before the slash) of further resources that the filter does not compare.
     """
 
     strategy: Strategy = "LeastAllocated"
@@ -226,9 +226,9 @@ def broken_linear(points: Sequence[tuple[int, int]], x: Int64s) -> Int64s:
 
 
 def allocatable_terms(nodes: NodeTable, resources: Sequence[ResourceWeight]) -> Terms:
-    """Return terms of each resource: the allocatable amount, the same but at least 1 as a divisor, and a mask.
+    """Return terms of each resource: ``allocatable``, ``divisor`` (the same amount, but at least 1) and ``counted``.
 
-    The mask, ``counted``, is true for nodes that have the resource.
+    ``counted`` is a mask of the nodes that have the resource.
     """
     terms: Terms = {}
     for resource in resources:
@@ -242,7 +242,7 @@ def allocatable_terms(nodes: NodeTable, resources: Sequence[ResourceWeight]) -> 
 def requested_on(nodes: NodeTable, rows: Rows, name: str, *, non_zero: bool) -> Int64s:
     """Return the sums of the requests of the pods on each row, as kube-scheduler counts them, shape (rows,).
 
-    They are at most 2^62, so that the request of a pending pod can be added.
+    The sums are at most 2^62, so that the request of a pending pod can be added.
 
     Args:
         nodes: nodes with their pods.

@@ -14,7 +14,7 @@ _Type = np.dtype[Any]
 class NodeTerms:
     """Arrays of one value per node, by name; the arrays of one type are the rows of one matrix.
 
-    Selecting rows of a matrix takes a fraction of the time that its arrays would take one by one.
+    Selecting nodes in one matrix takes a fraction of the time of selecting them in each array.
 
     Args:
         matrices: matrix of each type, shape (names, nodes).
@@ -30,7 +30,7 @@ class NodeTerms:
 
     @classmethod
     def of(cls, terms: _Arrays) -> Self:
-        """Return copies of some arrays, which all have the same shape (nodes,)."""
+        """Copy arrays, all of the shape (nodes,), into matrices."""
         names: dict[_Type, list[str]] = {}
         for name, term in terms.items():
             names.setdefault(term.dtype, []).append(name)
@@ -39,7 +39,7 @@ class NodeTerms:
         return cls(matrices, {name: places[name] for name in terms})
 
     def take(self, rows: Int64s) -> _Arrays:
-        """Return copies of the arrays with some rows, in the given order."""
+        """Return copies of the arrays with the values of the given nodes only, in their order."""
         return self._named({kind: matrix.take(rows, axis=1) for kind, matrix in self._matrices.items()})
 
     def copy(self) -> "NodeTerms":
@@ -47,7 +47,7 @@ class NodeTerms:
         return NodeTerms({kind: matrix.copy() for kind, matrix in self._matrices.items()}, self._places)
 
     def moved(self, rows: Int64s, joined: int) -> "NodeTerms":
-        """Return a copy with some rows, in the given order, and then further rows, which are 0."""
+        """Return a copy with the given nodes, in their order, followed by ``joined`` nodes whose values are 0."""
         matrices = {
             kind: np.concatenate([matrix[:, rows], np.zeros((len(matrix), joined), kind)], axis=1)
             for kind, matrix in self._matrices.items()

@@ -54,8 +54,8 @@ class PodTopologySpread(WithoutNodeTerms, FilterPlugin):
     """Arguments of PodTopologySpread.
 
     Attributes:
-        default_constraints: constraints of pods without constraints, without selectors.
-        defaulting_type: ``System`` for kube-scheduler's own default constraints, ``List`` for those above.
+        default_constraints: constraints, without selectors, for pods that have no constraints themselves.
+        defaulting_type: ``System`` for kube-scheduler's own default constraints, ``List`` for ``default_constraints``.
     """
 
     default_constraints: tuple[SpreadConstraint, ...] = ()
@@ -107,7 +107,7 @@ class PodTopologySpread(WithoutNodeTerms, FilterPlugin):
         return FilterVerdict(allowed[rows], why, unlabelled[rows])
 
     def skips(self, pod: Pod) -> bool:
-        """Return true for a pod whose own constraints are all required, or that has none without defaults."""
+        """Return true if the pod's constraints, or the defaults for a pod without constraints, are all required."""
         if pod.scheduling.spread:
             return all(constraint.required for constraint in pod.scheduling.spread)
         return all(constraint.required for constraint in self._defaults)
@@ -133,8 +133,8 @@ class PodTopologySpread(WithoutNodeTerms, FilterPlugin):
     def line(self, terms: Mapping[str, Any]) -> str:
         """Return the weighted number of pods as a sentence."""
         if terms["score"] == _IGNORED:
-            return "the node has not all topology keys, or the pod no constraints"
-        return f"matching pods in its domains count {terms['score']}"
+            return "the node lacks a topology key, or the pod has no constraints"
+        return f"matching pods in the node's domains count {terms['score']}"
 
     @property
     def _defaults(self) -> tuple[SpreadConstraint, ...]:
@@ -205,9 +205,9 @@ def _normalized(raw: Int64s) -> Int64s:
 def default_selector(pod: Pod, sources: SelectorSources) -> LabelSelector | None:
     """Return the selector for a pod's default constraints; None if nothing selects the pod.
 
-    It consists of the selectors of the Services that select the pod and of its owner. The selector of an owner that is
-    not in the sources is taken from the pod's own labels, without those that only this pod has: the pods of an owner
-    are made from one template. Source: ``DefaultSelector`` of kube-scheduler's plugin helpers.
+    The selector combines those of the Services that select the pod and that of the pod's owner. If the sources lack the
+    owner, the pod's labels are selected instead, except for labels of this pod only: an owner creates its pods from one
+    template. Source: ``DefaultSelector`` of kube-scheduler's plugin helpers.
     """
     pairs: set[tuple[str, str]] = set()
     for selector in sources.service_selectors.get(pod.namespace) or ():

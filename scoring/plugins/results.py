@@ -56,13 +56,13 @@ def as_scores(values: Any, shape: tuple[int, ...], plugin: str, method: str) -> 
 
 
 def has_scores(terms: Mapping[str, Any], shape: tuple[int, int]) -> bool:
-    """Return whether terms have an int64 array of scores that has a shape, or one row of it, as nearly all have."""
+    """Return whether ``score`` is an int64 array of the given shape, or of one row of it, as in nearly all terms."""
     scores = terms.get("score")
     return type(scores) is np.ndarray and scores.dtype is _INT64 and scores.shape in (shape, shape[1:])
 
 
 def with_scores(terms: Mapping[str, Any], shape: tuple[int, int], plugin: str) -> dict[str, NDArray[Any]]:
-    """Return terms whose ``score`` is an int64 array of a shape.
+    """Return the terms with ``score`` converted to an int64 array of the given shape.
 
     Args:
         terms: terms that a plugin computed for pods.

@@ -1,6 +1,6 @@
 """Cache of raw scores for pods with equal requests, images and workload, such as the replicas of a Deployment.
 
-The first pod is scored on all nodes, each further one only on the nodes that changed in between.
+The first pod is scored on all nodes, each later pod only on the nodes that have changed since the previous pod.
 """
 
 from collections.abc import Callable
@@ -19,9 +19,9 @@ _Key = tuple[CachedRequests, Kin | None]
 
 
 class ScoreCache:
-    """Raw scores of one plugin for recent kinds of pods. For one thread.
+    """Cache of one plugin's raw scores for recent pods with equal requests, images and workload. For one thread.
 
-    A kind of pods is cached from its second pod on, unless its first one is scored on all nodes anyway.
+    Scores are cached from the second of such pods on, or from the first if it is scored on all nodes anyway.
 
     Args:
         by_workload: true if pods of different workloads are scored differently.

@@ -5,8 +5,8 @@ and r the requested share of a node's allocatable CPU and memory, before the pen
 
     stranding = (|(f_cpu - r_cpu) - (f_memory - r_memory)| - |f_cpu - f_memory|) / (r_cpu + r_memory)
 
-It is 1 if the pod takes only the resource of which less is free, -1 if it takes only the one of which more is free, and
-near 0 if it takes both alike. It does not depend on the size of the pod: many small pods strand as much as a large one.
+It is 1 if the pod takes only the scarcer resource of the node, -1 if it takes only the more plentiful one, and near 0
+if it takes both alike. It does not depend on the size of the pod: many small pods strand as much as a large one.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from scoring.arrays import Float64s, Int64s
 from scoring.plugins.base import Terms, per_pod
 from scoring.table.node_table import NodeTable
 
-_SMALLEST_SHARE = 1e-9  # less of a node than a pod can request on purpose, and the rounding error would decide
+_SMALLEST_SHARE = 1e-9  # below every deliberate request; for smaller shares the rounding error would decide
 
 
 def size_terms(nodes: NodeTable) -> Terms:

@@ -34,7 +34,7 @@ class TaintToleration(WithoutNodeTerms, FilterPlugin):
     )
 
     def filter(self, pod: Pod, nodes: NodeTable, rows: Rows = EVERY_ROW) -> FilterVerdict | None:
-        """Return which nodes have no taints that the pod does not tolerate; None if no node has taints."""
+        """Return the nodes whose taints NoSchedule and NoExecute the pod tolerates; None if no node has such taints."""
         allowed = nodes.rows.constraints.tolerated(pod)
         return None if allowed is None else unresolvable_everywhere(allowed[rows], "node(s) had untolerated taint(s)")
 

@@ -138,7 +138,7 @@ class TargetLoadPacking(ScorePlugin):
         predicted_use = per_pod(pods, self.predicted_use)
         percent = 100 * (node["measured_use"] + predicted_use + node["missing_use"]) / node["divisor"]
         rising = (100 - target) * percent / target + target
-        # With a target of 100 there is no falling side, because above 100 percent the score is 0.
+        # With a target of 100 the score never falls gradually: above 100 percent it is 0.
         falling = target * (100 - percent) / (100 - target) if target < 100 else 0.0
         counts = node["measured"] & (percent <= max(target, 100.0))
         raw = np.where(counts, np.where(percent > target, falling, rising), 0.0)
@@ -174,7 +174,7 @@ class TargetLoadPacking(ScorePlugin):
 
 
 def _without_parts(parts: tuple[tuple[TargetLoadPacking, int], ...]) -> Problems:
-    """Constraint: no part has parts."""
+    """Constraint: no part has parts itself."""
     for index, (part, _) in enumerate(parts):
         if part.parts:
             yield f"[{index}]", "must not have parts of its own"

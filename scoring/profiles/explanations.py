@@ -124,8 +124,8 @@ class PackedScores:
         names: names of the nodes.
         totals: total score of each node.
         grades: grade of each node's metrics by the fallback policy; "" without fallback.
-        replaced: for nodes whose scores from plugins that read metrics are replaced, the reason, by the node's index in
-            ``names``.
+        replaced: reason why the scores from plugins that read metrics are replaced, by the index in ``names`` of each
+            node for which they are.
         plugins: scores of each plugin.
     """
 

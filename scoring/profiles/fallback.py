@@ -61,8 +61,8 @@ class FallbackPolicy:
 
     Attributes:
         fail: ``open`` places pods by the remaining information; ``closed`` places them on measured nodes only.
-        max_age_seconds: largest age of a usable snapshot, and of the values of a node. A timestamp that far in the
-            future makes them unusable, too.
+        max_age_seconds: largest age of a usable snapshot, and of the values of a node. With a timestamp further than
+            this in the future they are unusable, too.
         settling_seconds: time after which a new node or a newly placed pod should be measured.
         bad_ratio: largest share of nodes without usable metrics, 0 to 1; above this share, all nodes get the same
             score.
@@ -169,8 +169,8 @@ class Judgment:
         """Return a phrase for users: the reason why the score of the row's node is replaced, and the replacement."""
         replacements = {
             NodeGrade.AVOIDED: "so the minimum",
-            NodeGrade.ALLOCATION: "so every node by allocation",
-            NodeGrade.NEUTRAL: "so all nodes alike",
+            NodeGrade.ALLOCATION: "so nodes are scored by allocation",
+            NodeGrade.NEUTRAL: "so all nodes get the same score",
         }
         return f"{self.reasons[row]}, {replacements[NodeGrade(self.grades[row])]}"
 
@@ -182,7 +182,7 @@ class Judgment:
 class FallbackScores:
     """Replacements for the scores of plugins that read metrics.
 
-    They follow changes of the pods in their table, and must be used by one thread at a time.
+    The replacements follow changes of the pods in their table. Only one thread at a time may use them.
     """
 
     def __init__(self, judgment: Judgment, nodes: NodeTable) -> None:
@@ -192,7 +192,7 @@ class FallbackScores:
         self._needed = judgment.replaced.any()
 
     def attach(self, nodes: NodeTable) -> None:
-        """Follow another table from now on, of which the present table is an unchanged copy."""
+        """Follow another node table from now on; the present table must be an unchanged copy of that table."""
         if self._fit is not None:
             self._fit.attach(nodes)
 
@@ -234,7 +234,7 @@ def _judged(policy: FallbackPolicy, nodes: NodeTable, evidence: Evidence) -> Jud
 
 
 def _graded(policy: FallbackPolicy, nodes: NodeTable, evidence: Evidence) -> tuple[Texts, Texts]:
-    """Return the grade of each node, and the reason why it is not measured, before the share of bad nodes counts."""
+    """Return the grade of each node, and why it is not measured; the share of bad nodes is not considered yet."""
     # Grade all nodes at once, then look for reasons where a node is not measured.
     measured = _measured(policy, evidence.metrics, evidence.now)
     grades = np.where(measured, NodeGrade.MEASURED.value, NodeGrade.AVOIDED.value).astype(object)
@@ -284,7 +284,7 @@ def _settled(policy: FallbackPolicy, nodes: NodeTable, row: int, now: float) -> 
 
 
 def _predict(nodes: NodeTable, metrics: MetricsTable, rows: Int64s, now: int) -> MetricsTable:
-    """Return metrics with predictions for some nodes: their pods are assumed to use exactly their requests.
+    """Return metrics with predictions for new nodes: their pods are assumed to use exactly their requests.
 
     Args:
         nodes: nodes with their pods.

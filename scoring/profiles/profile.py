@@ -36,8 +36,8 @@ class Profile:
     """Score plugins with weights.
 
     Attributes:
-        plugins: plugins with their weights, in order; no two plugins have the same name. Those of other packages score
-            a made-up node when the profile is built: one that asks for a misspelled metric type is a ValueError.
+        plugins: plugins with their weights, in order; no two plugins have the same name. Plugins of other packages
+            score a made-up node when the profile is built: asking for a misspelled metric type raises a ValueError.
         scheduler_name: scheduler name of the profile, which pods select by ``spec.schedulerName``.
     """
 
@@ -109,7 +109,7 @@ class PreparedProfile:
     nodes that join the table come from the snapshot. If the profile was prepared with a judgment, all nodes are graded
     again when nodes change, for the time of the original judgment. A new snapshot needs a new prepared profile.
 
-    One thread at a time must use a prepared profile. See :class:`scoring.PreparedPlugin`.
+    Only one thread at a time may use a prepared profile. See :class:`scoring.PreparedPlugin`.
 
     Args:
         profile: the profile.
@@ -135,9 +135,9 @@ class PreparedProfile:
                 self._prepared.append((weighted, PreparedPlugin(weighted.plugin, nodes, self.metrics)))
 
     def attach(self, nodes: NodeTable) -> None:
-        """Follow another table from now on, of which the present table is an unchanged copy.
+        """Follow another node table from now on; the present table must be an unchanged copy of that table.
 
-        A profile can so be prepared from a copy without a lock, and then follow the table that other threads change.
+        So a profile can be prepared from a copy, without a lock, and then follow the table that other threads change.
         """
         self.nodes = nodes
         if self._fallback_scores is not None:
@@ -157,8 +157,8 @@ class PreparedProfile:
 
         Raises:
             KeyError: ``among`` names a node that is not in the table.
-            ValueError: a plugin's normalized score is outside 0 to 100, which kube-scheduler refuses, too. This can
-                happen only with plugins or metrics that were not read, and so checked, by this project.
+            ValueError: a plugin's normalized score is outside 0 to 100, which kube-scheduler refuses, too. Plugins and
+                metrics that this project has read, and so checked, do not cause this.
         """
         self._follow_rows()
         rows = among if among is None or isinstance(among, np.ndarray) else self.nodes.rows_of(among)
@@ -199,7 +199,7 @@ class PreparedProfile:
                     equal += weighted.weight * _equal(plugin, score)
                     continue
                 prepared.follow(slices=self._slices)
-                # Without parts, compute the raw scores only.
+                # Only results with parts need the terms, for explanations; raw() takes less time.
                 terms = None if parts is None else prepared.terms(pod, rows)
                 raw = prepared.raw(pod, rows) if terms is None else terms["score"]
                 raw = raw[-1] if raw.shape == (1, size) else np.broadcast_to(raw, (1, size))[0]
@@ -214,7 +214,7 @@ class PreparedProfile:
         return total
 
     def score_many(self, pods: Sequence[Pod], feasible: Bools | None = None) -> Int64s:
-        """Return the total scores of all nodes for many pods, shape (pods, nodes); no pod counts for the others.
+        """Return the total scores of all nodes for many pods, shape (pods, nodes), each as if it were the only one.
 
         Args:
             pods: pending pods.

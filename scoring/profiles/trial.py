@@ -1,7 +1,7 @@
 """Trial score of a plugin of another package, when a profile is built: finds misspelled names of metrics.
 
-In a cycle a metric type that no node has counts as not measured, since watchers may have types of their own. So a
-plugin that asks for ``cpu`` instead of ``CPU`` would score all nodes as not measured, without an error.
+When pods are scored, a metric type that no node has counts as not measured, since watchers may define further types. So
+a plugin that asks for ``cpu`` instead of ``CPU`` would score all nodes as not measured, without an error.
 """
 
 from dataclasses import replace
@@ -21,11 +21,11 @@ _AMOUNTS: Final = ResourceList({"cpu": 1000, "memory": 2**30, "pods": 10})
 
 
 class _MisspelledTypeError(ValueError):
-    """A plugin asked for a metric type whose name is nearly that of a known one."""
+    """A plugin asked for an unknown metric type with a name similar to a known one."""
 
 
 class _NoMetrics(dict[str, MeasuredUse]):
-    """Metrics of no type, which refuse a misspelled type."""
+    """Empty metrics by type; looking up a misspelled type raises an error."""
 
     def get(self, key: str, default: Any = None) -> Any:
         """Return the default."""
@@ -42,18 +42,18 @@ class _NoMetrics(dict[str, MeasuredUse]):
 
 
 def check_metric_types(plugin: ScorePlugin) -> None:
-    """Score a made-up node by a plugin, if it is of another package.
+    """Let a plugin of another package score a made-up node, to find misspelled metric types.
 
-    Other errors of the plugin are left to the cycle, which has real nodes.
+    Other errors of the plugin are ignored here, and raised again when it scores real nodes.
 
     Raises:
-        ValueError: the plugin asks for a misspelled metric type; the message names both.
+        ValueError: the plugin asks for a misspelled metric type; the message has the correct spelling.
     """
     if type(plugin).__module__.startswith("scoring."):
         return
     try:
         _try_out(plugin)
-    except TypeError:  # it cannot be hashed, so it is tried each time
+    except TypeError:  # a plugin without a hash cannot be cached, and is tried each time
         _try_out.__wrapped__(plugin)
 
 
@@ -66,7 +66,7 @@ def _try_out(plugin: ScorePlugin) -> None:
         PreparedPlugin(plugin, table, replace(MetricsTable.empty(table), use=_NoMetrics())).score(pod)
     except _MisspelledTypeError as error:
         raise ValueError(f"{plugin.name}: {error}") from None
-    except Exception:  # noqa: BLE001, S110  the cycle reports it, with a real node
+    except Exception:  # noqa: BLE001, S110  raised again with real nodes
         pass
 
 

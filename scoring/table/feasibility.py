@@ -29,7 +29,7 @@ def fitting(pod: Pod, occupancy: Occupancy, wanted: Requests | None = None) -> B
     Args:
         pod: pending pod.
         occupancy: nodes and the pods on them.
-        wanted: requests to compare; by default all of the pod's.
+        wanted: requests to compare; by default all requests of the pod.
     """
     rows, sums = occupancy.rows, occupancy.sums
     nominated = _nominated(pod, occupancy)
@@ -72,7 +72,7 @@ def too_small(occupancy: Occupancy, wanted: Requests) -> Bools:
 
 
 def shortages(pod: Pod, occupancy: Occupancy, wanted: Requests) -> Mapping[str, Bools]:
-    """Return the nodes that lack something for a pod, by what they lack as kube-scheduler words it.
+    """Return which nodes lack resources for a pod, by kube-scheduler's reasons, such as ``Insufficient cpu``.
 
     Args:
         pod: pending pod.
@@ -80,7 +80,7 @@ def shortages(pod: Pod, occupancy: Occupancy, wanted: Requests) -> Mapping[str, 
         wanted: requests to compare.
 
     Returns:
-        Masks of the nodes, shape (nodes,).
+        Mask of the nodes for each reason, shape (nodes,).
     """
     rows, sums, nominated = occupancy.rows, occupancy.sums, _nominated(pod, occupancy)
     lacking: dict[str, Bools] = {}

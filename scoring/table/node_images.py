@@ -38,7 +38,7 @@ class NodeImages:
         return cls({name: (np.array(ids), np.array(sizes)) for name, (ids, sizes) in by_name.items()})
 
     def find(self, name: str) -> tuple[Int64s, Int64s]:
-        """Return the ids of the nodes that have an image, and its size in bytes on each node; empty if none has it."""
+        """Return the ids of the nodes that have an image, and its size in bytes on each node; empty if none do."""
         return self.by_name.get(name, _NOWHERE)
 
     def changed(self, went: Iterable[tuple[int, Node]], came: Iterable[tuple[int, Node]]) -> "NodeImages":

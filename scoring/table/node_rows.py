@@ -158,7 +158,7 @@ class NodeRows:
         return self._carry_images(after, went, [(ids.item(row), node) for row, node in changed.items()])
 
     def without(self, names: Iterable[str]) -> "NodeRows":
-        """Return the value without the nodes of some names.
+        """Return the value without the named nodes.
 
         Raises:
             KeyError: a name is not in the table.

@@ -50,7 +50,7 @@ class NodeTable:
 
     Raises:
         ValueError: two nodes have the same name.
-        TypeError: a node or pod is something else, such as a manifest.
+        TypeError: an object is not a Node or Pod, but for example a manifest.
 
     Attributes:
         occupancy: contents of the table: the nodes and the pods on them.
@@ -273,7 +273,7 @@ class NodeTable:
         return self.occupancy.placed_pods()
 
     def placed_since(self, since: Float64s | Int64s, rows: Int64s | None = None) -> Iterator[tuple[int, PlacedPod]]:
-        """Yield the row and the pod for all pods placed at or after a time; older pods take no time.
+        """Yield the row and the pod for all pods placed at or after a time, without visiting older pods.
 
         Args:
             since: time for each row of the table, Unix seconds, shape (nodes,).
@@ -356,7 +356,7 @@ class NodeTable:
             pod: the pod.
             left_at: time when the pod stopped running, Unix seconds. The table remembers the pod, because metrics still
                 include it for the length of their window. None forgets the pod.
-            keep_seconds: time to remember the pods that left the node before this one.
+            keep_seconds: time for which pods that left the same node earlier are remembered.
 
         Raises:
             KeyError: the pod is not counted.

@@ -184,7 +184,7 @@ class Occupancy:
         Args:
             uid: uid of the pod.
             left_at: time when the pod left, Unix seconds.
-            keep_seconds: time to remember pods that left the node before this one.
+            keep_seconds: time for which pods that left the same node earlier are remembered.
         """
         row_and_pod = self.find(uid)
         if row_and_pod is None or row_and_pod[1].placed_at >= left_at:  # only assumed there, or it never ran
@@ -215,10 +215,10 @@ class Occupancy:
         self.mark_changed(row)
 
     def replace(self, row: int, pod: Pod, placed_at: float) -> bool:
-        """Replace a pod of a row by a version with equal sums, such as an assumed pod that is bound now, in less time.
+        """Replace a pod of a row by a version with equal sums, such as an assumed pod by the bound one.
 
         Returns:
-            False if the row does not have the pod, or the sums may differ; then nothing is replaced.
+            False, without a change, if the row does not have the pod or the sums may differ: then drop and put it.
         """
         known = self.pods[row].get(pod.uid)
         if (
@@ -231,7 +231,7 @@ class Occupancy:
         ):
             return False
         placed = dict(self.pods[row])
-        del placed[pod.uid]  # the latest of the pods that were placed at the same time, as by drop and put
+        del placed[pod.uid]  # so that it is put last of the pods with the same time, as by drop and put
         placed[pod.uid] = PlacedPod(pod, placed_at)
         if len(placed) > 1:
             placed = dict(sorted(placed.items(), key=_placed_at))

@@ -1,8 +1,8 @@
 """Index of the placed pods by what other pods' scheduling rules ask for: labels, affinity terms and host ports.
 
-The index follows a table's pods: it looks at the pods that came or went on the rows that changed, so its time depends
-on the changes, not on the number of nodes or pods. Pods with the same namespace and labels count as one label set,
-which a selector is compared with once.
+The index follows a table's pods. An update visits only pods that came or went on changed rows, so its time depends on
+the changes, not on the number of nodes or pods. Pods with the same namespace and labels form one label set, which is
+compared with a selector only once.
 """
 
 from collections.abc import Collection, Container, Hashable, Iterator, Mapping, Sequence
@@ -43,7 +43,7 @@ class PlacedTerm(NamedTuple):
     """Affinity term of placed pods.
 
     Attributes:
-        role: list of the pods' affinity or anti-affinity that has the term.
+        role: list of the pods' affinity (or anti-affinity, ``_anti``) that contains the term: required or preferred.
         weight: weight of a preferred term; 0 for a required one.
         term: the term.
     """
@@ -113,7 +113,7 @@ class _SelectedNamespaces:
 
 
 def labels_of_namespace(namespace: str, known: Mapping[str, Mapping[str, str]]) -> Mapping[str, str]:
-    """Return the labels of a namespace; its name is one of every namespace, which the API server sets.
+    """Return the labels of a namespace, with the label for its name that the API server sets on every namespace.
 
     Args:
         namespace: name of the namespace.
@@ -126,7 +126,7 @@ NO_SOURCES = SelectorSources()
 
 
 class PlacedRules:
-    """Index of the placed pods of a table; see the module. Get it from :attr:`scoring.NodeTable.placed_rules`.
+    """Index of the placed pods of a table, as the module describes; :attr:`scoring.NodeTable.placed_rules` returns it.
 
     Args:
         rows: nodes of the table.
@@ -149,7 +149,7 @@ class PlacedRules:
         return PlacedRules, (self._rows,)  # a copy in another process builds its index again
 
     def share(self) -> "PlacedRules":
-        """Return the index for a copy of the table; the table or the copy that changes first copies the index."""
+        """Return this index for a copy of the table; whichever of the two tables changes first copies the index."""
         self._is_shared = True
         return self
 
@@ -221,7 +221,7 @@ class PlacedRules:
         return self._ports.sum([(other, protocol, number) for other in others], self._rows.ids) > 0
 
     def _candidates(self, selector: LabelSelector | None) -> Collection[LabelSet]:
-        """Return label sets of which some may match a selector: those with the rarest label that it requires."""
+        """Return the label sets that may match a selector: those with the rarest label that the selector requires."""
         if selector is None:
             return ()
         best: Sequence[Mapping[LabelSet, int]] | None = None
@@ -322,7 +322,7 @@ def _terms_of(rules: SchedulingRules) -> Iterator[PlacedTerm]:
 
 
 def _index_keys(term: PodAffinityTerm) -> Collection[tuple[str, str] | None]:
-    """Return labels of which a pod must have one to be selected by a term; None stands for a term without such."""
+    """Return labels, one of which every pod has that a term selects; None stands for a term that requires no label."""
     if term.selector is None:
         return ()
     for requirement in term.selector.requirements:

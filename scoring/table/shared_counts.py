@@ -15,7 +15,7 @@ _MANY_KEYS = 32
 
 
 class SharedCounts(Generic[Key, Member]):
-    """Count of each member of a key, such as the pods with a label on each node.
+    """Counts by key and member, such as the number of pods with a label (the key) on each node (the members).
 
     A copy shares the counts of a key with the original until one of them changes them (copy on write).
     """
@@ -63,7 +63,7 @@ class SharedCounts(Generic[Key, Member]):
 class NodeCounts(SharedCounts[Key, int]):
     """Number of pods on each node by key; the members are the ids of the nodes.
 
-    Arrays of the keys in use are kept, and changed with the counts.
+    The array of each key in use is cached, and updated together with the counts.
     """
 
     __slots__ = ("_arrays", "_unshared_arrays")

@@ -57,10 +57,10 @@ class Topology:
         return self.is_complete and self.missing == len(self.codes)
 
     def domains(self, codes: Int64s) -> int:
-        """Return the number of domains of the given nodes; those without the label are one more domain.
+        """Return the number of domains of the given nodes; nodes without the label count as one more domain.
 
         Args:
-            codes: values of :attr:`codes` of the nodes; the array itself for all nodes, whose result is cached.
+            codes: domain numbers of the nodes; for all nodes pass :attr:`codes` itself, whose result is cached.
         """
         if self.is_one_node_each:
             return len(codes)
@@ -91,6 +91,6 @@ class Topology:
         """Return the sum over each node's domain, shape (nodes,); 0 for a node without the label.
 
         Args:
-            counts: a count of each node, shape (nodes,). It may be returned itself.
+            counts: a count of each node, shape (nodes,). The result may be this array itself.
         """
         return counts if self.is_one_node_each else self.sums(counts).take(self.codes)

@@ -71,7 +71,7 @@ class PluginContract:
 
     @pytest.mark.parametrize("seed", _SEEDS)
     def test_pods_are_scored_independently(self, seed: int) -> None:
-        """Several pods at once have the same scores as one after the other; no pod counts for another."""
+        """Pods that are scored together have the same scores as pods that are scored one by one."""
         table, metrics, pod = random_cluster(seed)
         pods = [pod, random_pod(np.random.default_rng(seed + 100), "other")]
         prepared = self.plugin.prepare(table, metrics)

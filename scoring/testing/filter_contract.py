@@ -21,7 +21,7 @@ class FilterContract:
     """Suite for a filter plugin: derive a class ``Test...`` from it.
 
     Attributes:
-        plugin: the plugin with its arguments, with which it refuses some nodes.
+        plugin: the plugin, with arguments that make it refuse some nodes.
     """
 
     plugin: ClassVar[FilterPlugin]
@@ -43,7 +43,7 @@ class FilterContract:
 
     @pytest.mark.parametrize("seed", _SEEDS)
     def test_selected_rows_have_the_same_verdict(self, seed: int) -> None:
-        """Some rows, in any order, have the verdicts and reasons of the whole table, in this order."""
+        """The verdict for selected rows, in any order, equals that for the same rows of the whole table."""
         table, pods = _cluster(seed)
         rows = np.random.default_rng(seed).permutation(len(table))[: len(table) // 2]
         for pod in pods:
@@ -86,7 +86,7 @@ class FilterContract:
 
 
 def _cluster(seed: int) -> tuple[NodeTable, list[Pod]]:
-    """Return a cluster, and pods of three owners and of none; pods of these owners run on half of the nodes."""
+    """Return a cluster, and pods with one of three owners or none; the owners' pods also run on half of the nodes."""
     table, _, pod = random_cluster(seed)
     rng = np.random.default_rng(seed + 100)
     for number, name in enumerate(table.names[::2]):
@@ -95,7 +95,7 @@ def _cluster(seed: int) -> tuple[NodeTable, list[Pod]]:
 
 
 def _owned(pod: Pod, number: int) -> Pod:
-    """Return a pod of one of three owners, with its label; every fourth pod stays without."""
+    """Return a pod with one of three owners and the owner's label; every fourth pod is returned without an owner."""
     if number % 4 == 3:
         return pod
     app = f"app-{number % 4}"
@@ -103,7 +103,7 @@ def _owned(pod: Pod, number: int) -> Pod:
 
 
 def _verdict(plugin: FilterPlugin, pod: Pod, table: NodeTable, rows: Rows = EVERY_ROW) -> FilterVerdict:
-    """Return the verdict of a filter; one that allows every node if it skips the pod."""
+    """Return the verdict of a filter; if the filter skips the pod, a verdict that allows every node."""
     verdict = verdict_of(plugin, pod, table, rows)
     size = len(np.arange(len(table))[rows])
     return FilterVerdict(np.ones(size, np.bool_), "") if verdict is None else verdict

@@ -170,7 +170,7 @@ def test_an_outage_scores_all_nodes_by_allocation(received):
     assert scores.total[2] == 0
     fit = NodeResourcesFit("MostAllocated").score(pod(), nodes, MetricsTable.empty(nodes))
     assert scores.total.tolist() == np.where(fits(pod(), nodes), fit, 0).tolist()
-    assert "every node by allocation" in str(scores.explain("b"))
+    assert "so nodes are scored by allocation" in str(scores.explain("b"))
 
 
 def test_scores_by_allocation_follow_placements():

@@ -116,7 +116,7 @@ def test_explanations_have_weights_and_normalization(nodes):
     text = str(profile.score(pod(), nodes, no_metrics(nodes)).explain("large"))
     assert text.startswith("default/pending on large: 200\n")
     assert "  2 x 100 (normalized from 24" in text
-    assert "  1 x 0 ImageLocality: images worth 0 MiB" in text
+    assert "  1 x 0 ImageLocality: 0 MiB of images here" in text
 
 
 def test_a_transaction_places_a_gang(nodes):

@@ -45,7 +45,7 @@ class UnknownPlugin(ValueError):
         self.name = name
 
     def with_remedy(self, allow_with: str) -> "UnknownPlugin":
-        """Return the error with the option that accepts the plugin, such as ``--allow``; "" if there is none."""
+        """Return the error with a hint at the option that accepts the plugin, such as ``--allow``; "" for no hint."""
         if not allow_with:
             return self
         remedy = f"A plugin of your own scheduler is accepted with {allow_with}{self.name}"
@@ -66,7 +66,7 @@ def refuse_unknown(notes: Iterable[ConfigNote]) -> None:
 
 
 def is_list(value: Any) -> TypeGuard[Sequence[Any]]:
-    """Return whether a value is a list, as YAML and JSON have it."""
+    """Return whether a value is a list of YAML or JSON."""
     return isinstance(value, Sequence) and not isinstance(value, str)
 
 
@@ -150,7 +150,7 @@ class FieldReader:
 
         Args:
             kind: class of the object.
-            keys: keys in the file of the arguments that have other names there.
+            keys: key in the file by argument, for arguments with another name in the file.
             **arguments: arguments of the class.
 
         Raises:
@@ -196,7 +196,7 @@ class FieldReader:
         return value
 
     def changed(self, key: str, value: T, why: str) -> T:
-        """Record that a value other than the configured one applies, and return it.
+        """Record that a value other than the configured one applies, and return the value that applies.
 
         Args:
             key: name of the field.

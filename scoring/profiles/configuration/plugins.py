@@ -70,7 +70,7 @@ _OWN_KEYS: Mapping[str, tuple[str, ...]] = {
     Peaks.name: ("missing", _RECENT_PODS_KEY),
 }
 OWN_OPTIONS = frozenset(f"{name}Args.{key}" for name, keys in _OWN_KEYS.items() for key in keys)
-"""Paths of our options: upstream's plugins do not have these arguments, so upstream's scheduler does not start."""
+"""Paths of our options: upstream's plugins do not have these arguments, so upstream's scheduler refuses them."""
 
 
 def plugin_from_config(
@@ -178,7 +178,7 @@ def _default_requests(reader: FieldReader, resource: str) -> int:
         raise reader.error("defaultRequests", f"must be a mapping, got {quoted(written)}")
     amounts = ResourceList.from_k8s(written, f"{reader.path}.defaultRequests")
     if resource not in amounts:
-        return reader.changed("defaultRequests", 0, f"without {resource}, it counts as 0, as upstream")
+        return reader.changed("defaultRequests", 0, f"{resource} is missing and counts as 0, as upstream")
     return reader.honored("defaultRequests", amounts[resource])
 
 
@@ -302,7 +302,7 @@ def _node_resources_fit(reader: FieldReader) -> NodeResourcesFit:
     if ratio is not None and kind != "RequestedToCapacityRatio":
         raise strategy.error("requestedToCapacityRatio", f"must be absent for type {kind}")
     if ratio is None and kind == "RequestedToCapacityRatio":
-        raise strategy.error("requestedToCapacityRatio", "is required for this type")
+        raise strategy.error("requestedToCapacityRatio", f"is required for type {kind}")
     strategy.finish()
     return plugin
 
@@ -314,7 +314,7 @@ def _names(reader: FieldReader, key: str) -> tuple[str, ...]:
         return ()
     if not is_list(names):
         raise reader.error(key, f"must be a list of names, got {quoted(names)}")
-    reader.ignored(key, "it filters nodes and does not score them")
+    reader.ignored(key, "only the filter of NodeResourcesFit reads it")
     return tuple(names)
 
 

@@ -186,7 +186,7 @@ class _PluginNames:
     Args:
         version: version of the file.
         kubernetes_version: version of kube-scheduler.
-        allow: other names.
+        allow: further names that are accepted.
     """
 
     def __init__(self, version: str, kubernetes_version: str, allow: Collection[str]) -> None:
