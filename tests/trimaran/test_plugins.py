@@ -141,9 +141,9 @@ def test_lists_and_own_readers():
 def test_a_name_that_is_taken_is_refused(name):
     """A plugin cannot replace one of ours or of kube-scheduler, nor can two have the same name."""
     taken = dataclass(frozen=True)(type("Mine", (PodState,), {"name": name}))
-    with pytest.raises(ValueError, match=f"Mine: the name {name} is taken; set another name"):
+    with pytest.raises(ValueError, match=f"Mine: .* {name} "):
         read_configuration(CONFIGURATION, plugins=[taken])
-    with pytest.raises(ValueError, match="Required: the name Required is taken"):
+    with pytest.raises(ValueError, match="Required: "):
         read_configuration(CONFIGURATION, plugins=[Required, Required])
 
 
@@ -170,7 +170,7 @@ def test_a_broken_package_is_named(site, entry_point, problem):
 
 def test_the_extender_scores_by_it(site):
     """The extender takes the plugin over, and kube-scheduler's file does not have it."""
-    with pytest.raises(ValueError, match="no plugin named 'CoolMemory' is known"):
+    with pytest.raises(ValueError, match="'CoolMemory'"):
         Profiles.read(CONFIGURATION)
     install_example(site)
     installed_plugins.cache_clear()
@@ -211,7 +211,7 @@ def test_commands_use_it(site):
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert yaml.safe_load(done.stdout)["weights"]["CoolMemory"] == 2
-    assert "not available here: 2 x CoolMemory" not in done.stderr
+    assert "CoolMemory" not in done.stderr
     checked = trimaran(site, "config", "check", scheduler, "--kubernetes-version", "1.36").stdout
     assert re.search("kube-scheduler with trimaran's extender +yes, converted by", checked)
     assert "2 x CoolMemory" in checked

@@ -81,7 +81,7 @@ def test_the_scheduler_refuses_an_unknown_argument(tmp_path, command):
     file.write_text(TYPO)
     done = CliRunner().invoke(main, command.format(file=file).split())
     assert done.exit_code == 2
-    assert f"{file}{UNKNOWN}: there is no such key" in done.stderr
+    assert f"{file}{UNKNOWN}: " in done.stderr
 
 
 def test_others_warn_of_an_unknown_argument(tmp_path, caplog):

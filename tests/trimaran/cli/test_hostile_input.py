@@ -175,4 +175,4 @@ def test_an_extender_with_other_content_is_an_error(arguments, document):
     """A response with other keys and types than an extender's ends with status 1 and the address."""
     with serving(lambda handler: reply(handler, document)) as fake:
         result = CliRunner().invoke(main, [*arguments, "--extender", fake.url])
-    assert (result.exit_code, f"{fake.url} is not an extender" in result.output) == (1, True), result.output
+    assert (result.exit_code, fake.url in result.output) == (1, True), result.output

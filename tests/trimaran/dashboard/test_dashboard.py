@@ -426,7 +426,7 @@ def test_the_command_serves_the_dashboard(watched, tmp_path):
 def test_bad_options_are_one_line_and_status_2():
     """An invalid address and a missing extra are an error message and status 2."""
     result = CliRunner().invoke(main, ["dashboard", "--watcher", "nowhere"])
-    assert (result.exit_code, "a watcher's address looks like" in result.output) == (2, True)
+    assert (result.exit_code, "address" in result.output) == (2, True)
     command = ["dashboard", "--watcher", "http://127.0.0.1:1", "--extender", "nowhere"]
     result = CliRunner().invoke(main, command)
     assert (result.exit_code, "--extender" in result.output, "must start with http://" in result.output) == (
@@ -437,7 +437,7 @@ def test_bad_options_are_one_line_and_status_2():
     program = "import sys; sys.modules['dash'] = None; from trimaran.cli.main import main; main()"
     command = [sys.executable, "-c", program, "dashboard", "--watcher", "http://127.0.0.1:1"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    assert (done.returncode, "the dashboard needs dash: pip install 'dash>=" in done.stderr) == (2, True)
+    assert (done.returncode, "pip install 'dash>=" in done.stderr) == (2, True)
 
 
 @pytest.mark.parametrize("option", ["--nodes", "--pods"])

@@ -227,4 +227,4 @@ def test_the_lines_have_a_text() -> None:
     assert totals_text("CPU", "cores", values) == (
         "CPU: of 10.0 cores that pods may request, 8.0 (80 %) requested, 2.5 (25 %) used"
     )
-    assert "cannot list nodes" in totals_text("CPU", "cores", {**values, "capacity": np.array([np.nan])})
+    assert "list nodes" in totals_text("CPU", "cores", {**values, "capacity": np.array([np.nan])})

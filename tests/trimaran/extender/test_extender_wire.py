@@ -86,7 +86,7 @@ def peak_of_refusal(body: bytes) -> int:
     """Return the memory that the process takes at most while a body is refused, bytes."""
     tracemalloc.start()
     try:
-        with pytest.raises(BadRequest, match="256 MiB of memory once decoded"):
+        with pytest.raises(BadRequest, match="256 MiB"):
             ExtenderArgs.decode(body)
         return tracemalloc.get_traced_memory()[1]
     finally:
@@ -147,7 +147,7 @@ def test_the_number_of_candidates_is_limited() -> None:
     """More candidates than any cluster has are refused."""
     names = [f"{number}" for number in range(200_001)]
     assert len(ExtenderArgs.decode(orjson.dumps(extender_args(*names[:-1]))).node_names) == 200_000
-    with pytest.raises(BadRequest, match="NodeNames must be at most 200,000"):
+    with pytest.raises(BadRequest, match=r"NodeNames .* 200,000"):
         ExtenderArgs.decode(orjson.dumps(extender_args(*names)))
 
 
@@ -156,7 +156,7 @@ def test_a_pod_with_a_long_name_is_refused(field: str) -> None:
     """Names that Kubernetes does not allow would fill the record of decisions."""
     document = extender_args("node-1")
     document["Pod"]["spec" if field == "schedulerName" else "metadata"][field] = "x" * 254
-    with pytest.raises(BadRequest, match="at most 253 characters"):
+    with pytest.raises(BadRequest, match="253 characters"):
         ExtenderArgs.decode(orjson.dumps(document))
 
 

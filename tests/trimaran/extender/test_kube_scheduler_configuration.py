@@ -136,7 +136,7 @@ def test_a_weight_beyond_an_int32_is_refused(document) -> None:
     document["profiles"][2]["plugins"] = {"score": {"enabled": [entry]}}
     assert weights(render_config(document, ExtenderEndpoint(URL)), 2)["NodeAffinity"] == 2147483640
     entry["weight"] += 1
-    with pytest.raises(ValueError, match=r"profiles\[2\]\.plugins: NodeAffinity has weight 214748365"):
+    with pytest.raises(ValueError, match=r"profiles\[2\]\.plugins: NodeAffinity .* 214748365"):
         render_config(document, ExtenderEndpoint(URL))
 
 
@@ -185,29 +185,30 @@ def test_other_extenders_are_kept_and_ours_is_replaced(document) -> None:
 
 
 @pytest.mark.parametrize(
-    ("extenders", "why"),
+    ("changes", "why"),
     [
-        ({}, r"extenders: must be a list of mappings"),
-        (["http://score"], r"extenders: must be a list of mappings"),
-        *[
-            ([{"urlPrefix": "http://score", "prioritizeVerb": "score", **weight}], r"extenders\[0\]\.weight")
+        ({"extenders": {}}, "extenders:"),
+        ({"extenders": ["http://score"]}, "extenders:"),
+        ({"apiVersion": "kubescheduler.config.k8s.io/v1beta2"}, "no longer supports"),
+        *(
+            ({"extenders": [{"urlPrefix": "http://s", "prioritizeVerb": "s", **weight}]}, r"extenders\[0\]\.weight")
             for weight in ({}, *({"weight": each} for each in (None, 0, -3, "5", 1.5, True, 2**31)))
-        ],
+        ),
     ],
 )
-def test_an_unusable_extender_is_refused(document, extenders, why: str) -> None:
-    """kube-scheduler does not start with such a file, and no weight is guessed."""
+def test_an_unusable_file_is_refused(document, changes, why: str) -> None:
+    """kube-scheduler does not start with such a file, or has other defaults, and no weight is guessed."""
     with pytest.raises(ValueError, match=why):
-        render_config({**document, "extenders": extenders}, ExtenderEndpoint(URL))
+        render_config({**document, **changes}, ExtenderEndpoint(URL))
 
 
 def test_a_rendered_file_is_not_rendered_again(document) -> None:
     """The weights of a rendered file, to which a plugin was added, are not multiplied by 10 once more."""
     rendered = render_config(document, ExtenderEndpoint(URL))
-    with pytest.raises(ValueError, match="no profile enables a plugin"):
+    with pytest.raises(ValueError, match="no profile"):
         render_config(rendered, ExtenderEndpoint(URL))
     rendered["profiles"][2]["plugins"]["score"]["enabled"].append({"name": "TargetLoadPacking", "weight": 1})
-    with pytest.raises(ValueError, match="multiples of 10: convert the file that it was made from"):
+    with pytest.raises(ValueError, match="multiples of 10"):
         render_config(rendered, ExtenderEndpoint(URL))
 
 
@@ -225,12 +226,6 @@ def test_an_unsafe_endpoint_is_refused(options, why: str) -> None:
     """An endpoint that would be insecure, or delay every pod, is an error."""
     with pytest.raises(ValueError, match=why):
         ExtenderEndpoint(**options)
-
-
-def test_an_old_api_version_is_refused(document) -> None:
-    """An API version with other plugins and defaults is an error."""
-    with pytest.raises(ValueError, match="no longer supports"):
-        render_config({**document, "apiVersion": "kubescheduler.config.k8s.io/v1beta2"}, ExtenderEndpoint(URL))
 
 
 def test_a_rendered_file_is_valid(document) -> None:
@@ -283,7 +278,7 @@ def test_weights_that_are_not_times_10_are_reported(document) -> None:
     rendered = render_config(document, ExtenderEndpoint(URL))
     rendered["profiles"][1]["plugins"]["score"]["enabled"][0]["weight"] = 3
     (problem,) = validate_config(rendered)
-    assert problem.startswith("profiles[1].plugins: TaintToleration has weight 3, not a multiple of 10")
+    assert problem.startswith("profiles[1].plugins: TaintToleration ")
 
 
 def test_a_timeout_is_read_in_any_notation(document) -> None:
@@ -298,12 +293,9 @@ def test_an_unusable_file_has_problems(document) -> None:
     """Plugins of ours, a disabled NodeResourcesFit and a missing extender are reported."""
     document["profiles"][0]["plugins"]["multiPoint"]["disabled"] = [{"name": "NodeResourcesFit"}]
     problems = list(validate_config(document))
-    assert any("profiles[0].plugins.score: a stock kube-scheduler has no plugin LowRisk" in each for each in problems)
+    assert any("profiles[0].plugins.score: " in each for each in problems)
     assert any("profiles[0].pluginConfig" in each for each in problems)
-    assert any(
-        "profiles[0].plugins.multiPoint: NodeResourcesFit is disabled at all extension points" in each
-        for each in problems
-    )
+    assert any("profiles[0].plugins.multiPoint: NodeResourcesFit " in each for each in problems)
     assert "extenders: no extender has a prioritizeVerb" in problems
 
 
@@ -320,7 +312,7 @@ def test_the_command_renders_and_validates(tmp_path) -> None:
     assert invoke(main, ["extender", "config", "--check", str(target)]).exit_code == 0
     checked = invoke(main, ["extender", "config", "--check", str(file)])
     assert checked.exit_code == 1
-    assert "extenders: no extender has a prioritizeVerb" in checked.output
+    assert "extenders: " in checked.output
     assert invoke(main, ["extender", "config", "--check", str(target), "--url", "http://other"]).exit_code == 1
 
 
@@ -354,18 +346,9 @@ def test_missing_options_are_named(tmp_path, options: tuple[str, ...], named: st
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        (
-            TRIMARAN + "podInitialBackoffSeconds: 20\n",
-            "podMaxBackoffSeconds: must be at least podInitialBackoffSeconds",
-        ),
-        (
-            TRIMARAN + "extenders: [{urlPrefix: http://e, filterVerb: f, enableHttps: true}]\n",
-            "extenders[0].enableHttps",
-        ),
-        (
-            TRIMARAN + "extenders: [{urlPrefix: http://e, tlsConfig: text}]\n",
-            "extenders[0].tlsConfig: must be a mapping",
-        ),
+        (TRIMARAN + "podInitialBackoffSeconds: 20\n", "podMaxBackoffSeconds: "),
+        (TRIMARAN + "extenders: [{urlPrefix: http://e, enableHttps: true}]\n", "extenders[0].enableHttps"),
+        (TRIMARAN + "extenders: [{urlPrefix: http://e, tlsConfig: text}]\n", "extenders[0].tlsConfig: "),
         (TRIMARAN.replace("{defaultingType: System}", "{defaultingTyp: System}"), "args.defaultingTyp"),
     ],
 )
@@ -386,11 +369,11 @@ def test_what_is_not_known_is_not_valid(tmp_path) -> None:
     file.write_text(TRIMARAN)
     command = ["extender", "config", str(file), "--kubernetes-version", "1.37"]
     secure = CliRunner().invoke(main, [*command, "--url", "https://e:2021", "--ca-file", "/etc/ca.crt"])
-    assert "trimaran: not checked: extenders[0].tlsConfig.caFile: the file /etc/ca.crt is not read" in secure.stderr
+    assert "extenders[0].tlsConfig.caFile: " in secure.stderr
     file.write_text(secure.stdout)
     done = CliRunner().invoke(main, [*command, "--check"])
     assert done.exit_code == 0
-    assert done.stdout.startswith("no problem was found, and the file uses the extender; not checked: ")
+    assert done.stdout.startswith("no problem")
 
 
 def test_arguments_that_kube_scheduler_ignores_may_have_any_type(document) -> None:

@@ -141,7 +141,7 @@ def test_loads_are_those_of_nodes_in_any_case() -> None:
 
 def test_a_watcher_that_fails_is_a_reason() -> None:
     """Without an answer of the watcher there is a reason, and no use."""
-    assert "no use of pods or nodes: gone" in UseReader(FakeSource(NOW, "gone"), 900, lambda: NOW).refresh((), ())
+    assert "gone" in UseReader(FakeSource(NOW, "gone"), 900, lambda: NOW).refresh((), ())
 
 
 def test_a_target_that_waits_for_a_replacement_has_less_room() -> None:

