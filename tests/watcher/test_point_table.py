@@ -105,7 +105,7 @@ def test_points_that_cannot_be_right_are_left_out() -> None:
     assert nodes["a"].metrics[0].value == pytest.approx((10 + 7 * 100 + 7 * 190) / 15)
     counted = {each.node: each.message for each in findings if each.kind is Kind.OUT_OF_RANGE}
     assert counted.keys() == {"a"}
-    assert counted["a"].startswith("8 of 30 samples are below 0 or above 200 percent of capacity, such as 201:")
+    assert counted["a"].startswith("8 of 30 samples ")
 
 
 def test_coverage_is_the_share_of_steps_with_points() -> None:

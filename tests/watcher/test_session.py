@@ -61,14 +61,6 @@ def test_response_can_be_read() -> None:
     assert response.text == '{"a": 1}'
 
 
-def test_message_of_an_error_object() -> None:
-    """The message of an error object is shown instead of its Python form."""
-    said = {"error": {"code": "gone", "message": "because"}}
-    with serving(lambda handler: reply(handler, said, 500)) as fake, pytest.raises(ProviderUnavailable) as caught:
-        ask(fake.url)
-    assert str(caught.value).endswith("500 Internal Server Error: because")
-
-
 @pytest.mark.parametrize(
     ("status", "kind", "words"),
     [
@@ -81,12 +73,10 @@ def test_message_of_an_error_object() -> None:
         (503, ProviderUnavailable, "503 Service Unavailable: because"),
     ],
 )
-def test_statuses_become_errors(status: int, kind: type[ProviderError], words: str) -> None:
+@pytest.mark.parametrize("said", ["because", {"code": "gone", "message": "because"}])
+def test_statuses_become_errors(status: int, kind: type[ProviderError], words: str, said: object) -> None:
     """Each status becomes its kind of error, with the server's reason and the setting to change."""
-    with (
-        serving(lambda handler: reply(handler, {"error": "because"}, status)) as fake,
-        pytest.raises(kind) as caught,
-    ):
+    with serving(lambda handler: reply(handler, {"error": said}, status)) as fake, pytest.raises(kind) as caught:
         ask(fake.url)
     assert str(caught.value).startswith(f"Prometheus at {fake.url}")
     assert words in str(caught.value)
@@ -100,52 +90,33 @@ def test_error_without_a_reason(body: str) -> None:
     assert "401 Unauthorized (provider.token)" in str(caught.value)
 
 
-def test_refused_connection_is_unavailable() -> None:
-    """A refused connection is an error that names provider.address."""
-    with pytest.raises(ProviderUnavailable, match=r"cannot be reached: Connection refused \(provider\.address\)"):
-        ask("http://127.0.0.1:9")
-
-
-def test_unknown_host_is_unavailable() -> None:
-    """A name that is not resolved is an error that names provider.address."""
-    with pytest.raises(ProviderUnavailable, match=r"cannot be reached.*\(provider\.address\)"):
-        ask("http://nowhere.invalid")
+@pytest.mark.parametrize("address", ["http://127.0.0.1:9", "http://nowhere.invalid"])
+def test_a_server_that_cannot_be_reached_is_unavailable(address: str) -> None:
+    """A refused connection, and a name that is not resolved, are errors that name provider.address."""
+    with pytest.raises(ProviderUnavailable, match=r"\(provider\.address\)"):
+        ask(address)
 
 
 def test_silent_server_times_out() -> None:
     """A server that accepts and sends nothing is a timeout."""
-    with (
-        socket.create_server(("127.0.0.1", 0)) as silent,
-        pytest.raises(ProviderUnavailable, match="no answer in time"),
-    ):
+    with socket.create_server(("127.0.0.1", 0)) as silent, pytest.raises(ProviderUnavailable, match="in time"):
         ask(f"http://127.0.0.1:{silent.getsockname()[1]}", timeout=0.2)
 
 
-def test_stalled_body_times_out() -> None:
-    """A server that stops in the middle of the body is a timeout, not unreachable."""
+@pytest.mark.parametrize("pause", [1, 0], ids=["stalled", "truncated"])
+def test_an_incomplete_body_is_unavailable(pause: int) -> None:
+    """A server that stops in the middle of the body is a timeout, and one that closes the connection is not."""
 
     def stop_halfway(handler: BaseHTTPRequestHandler) -> None:
         handler.send_response(200)
         handler.send_header("Content-Length", "10")
         handler.end_headers()
         handler.wfile.write(b"12345")
-        time.sleep(1)
+        time.sleep(pause)
 
-    with serving(stop_halfway) as fake, pytest.raises(ProviderUnavailable, match="no answer in time"):
+    with serving(stop_halfway) as fake, pytest.raises(ProviderUnavailable) as caught:
         ask(fake.url, timeout=0.2)
-
-
-def test_truncated_body_is_unavailable() -> None:
-    """A connection closed before the announced length is an error."""
-
-    def cut(handler: BaseHTTPRequestHandler) -> None:
-        handler.send_response(200)
-        handler.send_header("Content-Length", "10")
-        handler.end_headers()
-        handler.wfile.write(b"12345")
-
-    with serving(cut) as fake, pytest.raises(ProviderUnavailable):
-        ask(fake.url)
+    assert ("no answer in time" in str(caught.value)) == bool(pause)
 
 
 def test_abort_ends_a_slow_response() -> None:
@@ -206,7 +177,7 @@ def test_deep_json_is_not_json(body: str) -> None:
     """JSON that is nested too deeply is an error of the response, as HTML is."""
     with serving(lambda handler: reply(handler, body)) as fake:
         response = ask(fake.url)
-    with pytest.raises(requests.exceptions.JSONDecodeError, match="nested too deeply") as caught:
+    with pytest.raises(requests.exceptions.JSONDecodeError, match="nested") as caught:
         response.json()
     assert "is not JSON" in str(provider_error("Prometheus", fake.url, caught.value))
 
@@ -219,7 +190,7 @@ def test_html_with_status_200_is_not_json() -> None:
             response.json()
     error = provider_error("Prometheus", fake.url, caught.value)
     assert isinstance(error, ProviderAnswerError)
-    assert "is not JSON; is provider.address right?" in str(error)
+    assert "provider.address" in str(error)
 
 
 def test_redirect_on_the_same_host() -> None:
@@ -241,7 +212,7 @@ def test_redirect_to_another_host_is_refused() -> None:
     with serving(lambda handler: reply(handler, {})) as other:
         there = other.url.replace("127.0.0.1", "localhost")
         with serving(lambda handler: reply(handler, "moved", 302, Location=there)) as fake:
-            with pytest.raises(ProviderAnswerError, match=f"redirects to {there}"):
+            with pytest.raises(ProviderAnswerError, match=there):
                 ask(fake.url, token="hush")
     assert other.requests == []
 
@@ -332,13 +303,12 @@ def tls(certificate: Path) -> ssl.SSLContext:
     return context
 
 
-def test_self_signed_certificate_is_refused(tls: ssl.SSLContext) -> None:
-    """An unknown certificate is an error that names provider.ca_file, and nothing is sent."""
-    with (
-        serving(lambda handler: reply(handler, {}), tls) as fake,
-        pytest.raises(ProviderUnavailable, match=r"its certificate is not trusted .*set provider\.ca_file"),
-    ):
-        ask(fake.url.replace("http:", "https:"))
+@pytest.mark.parametrize(("file", "named"), [(None, "provider.ca_file"), ("missing.pem", "missing.pem")])
+def test_a_certificate_that_cannot_be_verified_is_refused(tls: ssl.SSLContext, file: str | None, named: str) -> None:
+    """An unknown certificate is an error that names provider.ca_file, a missing file one with its path."""
+    with serving(lambda handler: reply(handler, {}), tls) as fake, pytest.raises(ProviderUnavailable) as caught:
+        ask(fake.url.replace("http:", "https:"), ca_file=file)
+    assert named in str(caught.value)
     assert fake.requests == []
 
 
@@ -354,17 +324,6 @@ def test_certificate_is_accepted_by_setting(
     value = certificate / "certificate.pem" if way == "ca_file" else True
     with serving(lambda handler: reply(handler, {"tls": True}), tls) as fake:
         assert ask(fake.url.replace("http:", "https:"), **{way: value}).json() == {"tls": True}
-
-
-def test_missing_ca_file(tls: ssl.SSLContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A missing ca_file is an error with its path."""
-    missing = tmp_path / "missing.pem"
-    with (
-        serving(lambda handler: reply(handler, {}), tls) as fake,
-        pytest.raises(ProviderUnavailable, match=str(missing)),
-    ):
-        ask(fake.url.replace("http:", "https:"), ca_file=missing)
-    assert fake.requests == []
 
 
 def test_abort_ends_a_response_through_a_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -399,7 +358,7 @@ def test_unreachable_proxy_is_named(monkeypatch: pytest.MonkeyPatch, proxy: str)
     monkeypatch.setenv("HTTP_PROXY", proxy.format(port=port))
     with pytest.raises(ProviderUnavailable) as caught:
         ask("http://prometheus.example.com:9090")
-    assert f"through the proxy http://127.0.0.1:{port}" in str(caught.value)
+    assert f"http://127.0.0.1:{port}" in str(caught.value)
     assert "pr0xy-pass" not in str(caught.value)
 
 
@@ -407,7 +366,7 @@ def test_silent_proxy_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """A proxy that never answers is named in the message about the timeout."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         monkeypatch.setenv("HTTP_PROXY", f"http://127.0.0.1:{silent.getsockname()[1]}")
-        with pytest.raises(ProviderUnavailable, match=r"through the proxy .*: no answer in time"):
+        with pytest.raises(ProviderUnavailable, match=r"proxy .* in time"):
             ask("http://prometheus.example.com:9090", timeout=0.3)
 
 
@@ -417,7 +376,7 @@ def test_refusal_by_a_proxy_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("HTTP_PROXY", fake.url)
         monkeypatch.setenv("HTTPS_PROXY", fake.url)
         for address in ("http://prometheus.example.com:9090", "https://prometheus.example.com"):
-            with pytest.raises(ProviderUnavailable, match=f"through the proxy {fake.url}"):
+            with pytest.raises(ProviderUnavailable, match=f"proxy {fake.url}"):
                 ask(address)
 
 

@@ -370,7 +370,7 @@ def test_errors_in_the_response() -> None:
         assert set(kinds(fetched)) == {Kind.PARTIAL_ANSWER}
         assert "shard 7 is slow" in fetched.findings[0].message
         fake.series = []
-        with pytest.raises(ProviderAnswerError, match="shard 7 is slow"):
+        with pytest.raises(ProviderAnswerError, match="shard 7"):
             fetch(provider)
 
 

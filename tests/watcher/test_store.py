@@ -369,7 +369,7 @@ def test_an_incompatible_file_of_a_newer_version_is_read_only(
     )
     content = path.read_bytes()
     older = Store(path)
-    assert "a newer version wrote it" in older.failure
+    assert "newer version" in older.failure
     assert "store.path" in older.failure
     assert load_windows(older) == {"15m": snapshot(1060)}
     older.save_snapshots({"15m": snapshot(1120)})
@@ -494,12 +494,12 @@ def test_an_unwritable_path_falls_back_to_memory(path: Path, kind: str, caplog: 
     else:
         place = Path("/proc/trimaran/watcher.sqlite")  # not writable, not even for root
     store = Store(place)
-    assert f"{place} cannot be opened" in store.failure
+    assert str(place) in store.failure
     assert "store.path" in store.failure
     assert "the store cannot be used" in caplog.text
     store.save_snapshots({"15m": snapshot()})
     assert load_windows(store) == {"15m": snapshot()}
-    assert f"{place} cannot be opened" in store.failure
+    assert "nothing will survive a restart" in store.failure
     store.close()
 
 
@@ -536,7 +536,7 @@ def test_a_disk_that_is_full_at_the_start(path: Path, caplog: pytest.LogCaptureF
         for timestamp in (1000, 1060):
             store.save_snapshots({"15m": snapshot(timestamp)})
             assert load_windows(store) == {"15m": snapshot(timestamp)}
-            assert f"{path} cannot be opened" in store.failure
+            assert str(path) in store.failure
         assert caplog.text.count("the store cannot be used") == 1
         filler.unlink()
         store.save_snapshots({"15m": snapshot(1120)})

@@ -76,7 +76,7 @@ def test_the_last_good_snapshot_is_served_until_it_expires(bench: Bench) -> None
     assert bench.watcher.published().metrics.timestamp == START
     assert bench.watcher.is_ready()
     bench.now += 1
-    with not_served(MetricsCode.STALE, match=r"301 s old, the limit is 300 s: no route \(15m\)"):
+    with not_served(MetricsCode.STALE, match=r"301 s .* 300 s"):
         bench.watcher.published()
     assert not bench.watcher.is_ready()
     newest = bench.watcher.newest()
@@ -148,7 +148,7 @@ def test_substitutes_are_not_stored(tmp_path: Path) -> None:
 def test_an_unknown_window_lists_the_known_ones(bench: Bench, window: str) -> None:
     """An unknown window is refused with a bounded message that lists the configured windows."""
     bench.watcher.fetch_once()
-    with not_served(MetricsCode.UNKNOWN_WINDOW, match="the windows are: 15m, 10m, 5m") as caught:
+    with not_served(MetricsCode.UNKNOWN_WINDOW, match="15m, 10m, 5m") as caught:
         bench.watcher.published(window)
     assert len(str(caught.value)) < 200
 
@@ -171,7 +171,7 @@ def test_windows_and_default_are_settings() -> None:
 
 def test_before_the_first_fetch(bench: Bench) -> None:
     """Before the first fetch the watcher is alive, has no metrics, and is neither ready nor healthy."""
-    with not_served(MetricsCode.NO_METRICS, match="the first fetch has not ended"):
+    with not_served(MetricsCode.NO_METRICS):
         bench.watcher.published()
     assert not bench.watcher.is_ready()
     assert "nothing was fetched since the start" in bench.watcher.health().reasons
@@ -242,7 +242,7 @@ def test_a_hanging_window_does_not_delay_the_others() -> None:
         assert not bench.watcher.fetch_once()
         assert bench.watcher.published("5m").metrics.timestamp == START + number
     assert len(hanging) == 3
-    assert "has not answered 3 earlier calls yet" in bench.watcher.health().reasons[0]
+    assert "3 earlier calls" in bench.watcher.health().reasons[0]
     release.set()
     bench.source.answers = {}
     wait_until(bench.watcher.fetch_once, "the window is fetched again once the calls have ended")

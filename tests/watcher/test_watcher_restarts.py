@@ -266,7 +266,7 @@ def test_a_file_set_aside_is_a_warning_and_counted(tmp_path: Path) -> None:
     path.write_bytes(b"no database" * 500)
     bench = Bench(path)
     bench.watcher.fetch_once()
-    assert "set aside as store.sqlite.corrupt-" in bench.watcher.health().warnings[0]
+    assert "store.sqlite.corrupt-" in bench.watcher.health().warnings[0]
     assert b"trimaran_store_set_aside_total 1.0" in bench.telemetry.exposition()
     assert b"trimaran_store_works 1.0" in bench.telemetry.exposition()
     bench.watcher.stop()
@@ -290,7 +290,7 @@ def test_a_file_set_aside_later_is_counted_too(tmp_path: Path) -> None:
             bench.now += 60
             bench.watcher.fetch_once()
             assert b"trimaran_store_set_aside_total " + count in bench.telemetry.exposition()
-    assert "set aside as store.sqlite.corrupt-" in str(bench.watcher.health().warnings)
+    assert "store.sqlite.corrupt-" in str(bench.watcher.health().warnings)
     bench.watcher.stop()
 
 

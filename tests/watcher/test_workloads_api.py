@@ -172,7 +172,7 @@ def test_without_a_round_the_reason_is_given(api: Api, path: str) -> None:
 def test_a_damaged_table_is_refused(learned: Api, change: dict[str, object]) -> None:
     """Columns of other lengths or types are a WireError, not a wrong table."""
     body = orjson.loads(encode_workloads(learned.watcher.workloads.table()))
-    with pytest.raises(WireError, match="not a table of workloads"):
+    with pytest.raises(WireError, match="workloads"):
         decode_workloads(orjson.dumps({**body, **change}))
 
 

@@ -120,13 +120,13 @@ def test_without_rights_for_owners_names_decide(fake: FakeKubernetes, source: Ap
     fake.put("pods", pod("web-7f9c-a", "ReplicaSet", "web-7f9c", **{"pod-template-hash": "7f9c"}))
     fake.put("pods", pod("save-x", "Job", "save-29038120"))
     assert names(source) == {"web-7f9c-a": ("Deployment", "web"), "save-x": ("CronJob", "save")}
-    assert 'resources: ["jobs"], verbs: ["list", "watch"]' in source.problems[1]
+    assert 'resources: ["jobs"]' in source.problems[1]
 
 
 def test_without_the_right_for_pods_the_error_names_the_rule(fake: FakeKubernetes, source: ApiPods) -> None:
     """Without the right to list pods the error has the rule that is missing, and comes at once."""
     fake.forbidden = {("", "pods", "list")}
-    with pytest.raises(ProviderUnavailable, match=r'resources: \["pods"\], verbs: \["list", "watch"\]'):
+    with pytest.raises(ProviderUnavailable, match=r'resources: \["pods"\]'):
         source.running(Deadline.after(60))
 
 

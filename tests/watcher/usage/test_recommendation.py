@@ -67,7 +67,7 @@ def test_quantile_margin_and_floors_can_be_set():
     advice = recommend(containers({"p90": 0.2, "peak": 100 * MIB}), rule)
     assert advice.requests[:, 0].tolist() == pytest.approx([0.15, 512 * MIB])
     assert recommend(containers({}), replace(rule, min_cpu_cores=0.8)).requests[0, 0] == pytest.approx(0.8)
-    with pytest.raises(ValueError, match=r"quantile: must be one of 0\.5, 0\.9, not 0\.7"):
+    with pytest.raises(ValueError, match=r"quantile: .*0\.5, 0\.9, .*0\.7"):
         recommend(containers({}), RecommendationRule(quantile=0.7))
 
 
