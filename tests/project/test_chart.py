@@ -87,7 +87,7 @@ def test_the_schema_refuses_kube_schedulers_own_plugins(plugin):
 def test_the_extender_names_a_misspelled_plugin():
     """The schema cannot know the plugins of an image; at its start the extender suggests the right name."""
     jsonschema.Draft7Validator(SCHEMA).validate(values_with("PodStat"))
-    with pytest.raises(ValueError, match="no plugin named 'PodStat' is known; did you mean PodState"):
+    with pytest.raises(ValueError, match=r"'PodStat' .* PodState"):
         Profiles.read(configuration_of("PodStat"))
 
 

@@ -188,8 +188,8 @@ def test_nothing_is_written_over(
         write_trace(trace, tmp_path / trace.name)
     into = tmp_path / folders[0] if there == "folder" else tmp_path / folders[0] / "world.json"
     monkeypatch.setattr(sys, "argv", ["recombined.py", "--into", str(into), *folders])
-    with pytest.raises(SystemExit, match="not an empty folder; name another one"):
+    with pytest.raises(SystemExit, match="not an empty folder"):
         script.main()
     monkeypatch.setattr(sys, "argv", ["recombined.py", "--into", str(into), *folders, str(tmp_path / "none")])
-    with pytest.raises(SystemExit, match="none: is not a folder"):
+    with pytest.raises(SystemExit, match="none: "):
         script.main()
