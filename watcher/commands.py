@@ -92,8 +92,8 @@ class ServiceStart:
     ) -> LoadedSettings[ServiceSettings]:
         """Load the settings and configure the log; with invalid settings exit with status 2.
 
-        The first process of a container ignores SIGTERM until it has a handler, and gunicorn installs its own only
-        after its imports. Without a handler, a process stopped before that would be killed after the grace period.
+        A handler of SIGTERM is set, because the first process of a container ignores SIGTERM without one, and gunicorn
+        sets its own only after its imports. Until then, a stop would wait for the end of the grace period.
 
         Args:
             model: the settings model to load.

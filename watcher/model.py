@@ -42,7 +42,7 @@ class MetricType(StrEnum):
 
 
 class Operator(StrEnum):
-    """Operators that reduce the samples of a window to one value. Snapshots read from JSON may have others."""
+    """Operators that reduce the samples of a window to one value. Snapshots read from JSON may have other operators."""
 
     AVG = "AVG"
     STD = "STD"

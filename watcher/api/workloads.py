@@ -129,7 +129,7 @@ class _Views:
         )
         chosen = list(islice(following, limit + 1))  # one more, which says whether there is a next page
         if not (sees_all or chosen or after or any(map(may_see, {each.namespace for each in index.workloads}))):
-            caller.require(ALL_NAMESPACES)  # refused, with the remedy
+            caller.require(ALL_NAMESPACES)  # raises AccessRefused, with the remedy
         body: dict[str, object] = {
             "timestamp": index.table.timestamp,
             "total": len(index.workloads),

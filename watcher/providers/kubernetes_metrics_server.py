@@ -64,7 +64,7 @@ class KubernetesMetricsServerProvider:
     def __init__(self, settings: Settings) -> None:
         options = settings.metrics_server
         self._api = open_kubernetes(settings.provider)
-        # The doctor connects to it with the certificates in the settings, so a kubeconfig's address is left out.
+        # The doctor connects to this address with the settings' certificates, so a kubeconfig's address is left out.
         self.address = (settings.provider.address or "") if settings.provider.kube_config is None else ""
         self._chose_not_to_verify = settings.provider.insecure_skip_verify  # unverified() reports this
         self._selector = options.node_selector

@@ -14,8 +14,8 @@ from runtime import masking
 from watcher.findings import Action, Finding, Kind
 from watcher.model import AVERAGES, SLACK_PERCENT, Metric, MetricType, NodeMetrics, Operator
 
-# Everything in a node's metrics except the numbers. The nodes of a cluster mostly have the same shape, and a shape that
-# was good once is not checked again.
+# Shape of a node's metrics: everything except the numbers. Most nodes of a cluster have the same shape, and a shape
+# that was valid once is not checked again.
 _Shape = tuple[tuple[object, ...], ...]
 _shape_of = attrgetter("name", "type", "operator", "rollup", "value.__class__")
 

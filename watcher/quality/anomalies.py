@@ -40,7 +40,7 @@ class AnomalyDetector:
         self._interval = interval_seconds
         # One for each source, as another provider's values may have another meaning.
         self._detectors: dict[str, SourceAnomalyDetector] = {}
-        # By source, metric, operator and the second source's metric.
+        # Key: source, metric, operator and the second source's metric.
         self._corroborations: dict[tuple[str, ...], Corroboration] = {}
         self._staleness = Staleness(settings)
         self._history_findings: list[Finding] = []

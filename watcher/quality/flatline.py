@@ -11,8 +11,8 @@ import numpy as np
 from watcher.quality.history import Flags, Floats
 from watcher.quality.node_states import NodeStates, blank
 
-_WARM_SECONDS = 3600.0  # a node is observed for this long before a load of 0 is a finding ...
-_STILL_WARM_SECONDS = 6 * 3600.0  # ... and for this long before a still load is one
+_WARM_SECONDS = 3600.0  # observation time before a load of 0 can be a finding
+_STILL_WARM_SECONDS = 6 * 3600.0  # observation time before a still load can be a finding
 _HELD_SECONDS = 12 * 3600.0  # maximum duration of a finding; afterwards the state counts as normal
 _REST_FETCHES = 30  # number of recent fetches over which the movement is measured
 _STILL_SHARE = 0.2  # a load is still below this share of its smallest movement in the past
@@ -59,7 +59,7 @@ class Flatlines:
         self._now = float("nan")
 
     def judge(self, now: float, names: Sequence[str], values: Floats, recent: Floats, alive: Flags) -> FlatNodes:
-        """Return the flatlines in a fetch, and update what is known about each node's usual load.
+        """Return the flatlines in a fetch, and update each node's usual load.
 
         Args:
             now: time of the fetch, Unix seconds, later than in the last call.

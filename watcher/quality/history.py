@@ -16,7 +16,7 @@ Floats = npt.NDArray[np.floating[Any]]
 Flags = npt.NDArray[np.bool_]
 
 _HABIT = 1 / 20  # weight of one fetch in the average frequency of changes
-_MIN_FETCHES = 10  # minimum number of fetches before that frequency is used
+_MIN_FETCHES = 10  # minimum number of fetches before the average frequency is used
 _SERIES, _VALUE = attrgetter("name", "operator", "type"), attrgetter("value")
 _GAP = 20  # a longer time between fetches, in spacings, is a gap: an outage, or a jump of the clock
 _SAME = 1e-9  # maximum difference of equal values: snapshots are stored with 10 decimals

@@ -86,7 +86,7 @@ class PointTable:
         self.name = name
         self.type = type_
         self._most_percent = most_percent
-        # Node to number of points left out, of all, and one; and length of the steps that these are averages of.
+        # Node to number of points left out, number of all points, one that was left out, and length of averaged steps.
         self._left_out: dict[str, tuple[int, int, float, int]] = {}
         self._window = window
         self._step = step_seconds

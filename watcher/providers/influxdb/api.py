@@ -38,7 +38,7 @@ class InfluxDbApi:
         """Prepare the client; nothing is sent yet.
 
         Raises:
-            SettingsError: 2.x without an organization or a token.
+            SettingsError: InfluxDB 2.x needs an organization and a token, and one is missing.
         """
         options = self._options = settings.influxdb
         self._settings = settings.provider
@@ -68,7 +68,7 @@ class InfluxDbApi:
         self._doubtful = self._options.version == "auto"
 
     def influxql(self, statement: str, deadline: Deadline) -> QueryResult:
-        """Run an InfluxQL statement on 1.x.
+        """Run an InfluxQL statement on InfluxDB 1.x.
 
         Raises:
             InfiniteValueError: a value is infinite, so there is no response.
@@ -80,7 +80,7 @@ class InfluxDbApi:
         )
 
     def flux(self, script: str, deadline: Deadline) -> QueryResult:
-        """Run a Flux script on 2.x.
+        """Run a Flux script on InfluxDB 2.x.
 
         Raises:
             Exception: any failure; :meth:`gather` translates it into a ProviderError.

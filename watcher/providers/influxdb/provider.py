@@ -68,7 +68,7 @@ class InfluxDbProvider:
         """Prepare the provider; nothing is sent yet.
 
         Raises:
-            SettingsError: 2.x without an organization or a token.
+            SettingsError: InfluxDB 2.x needs an organization and a token, and one is missing.
         """
         options = self._options = settings.influxdb
         self._api = InfluxDbApi(settings)

@@ -183,7 +183,7 @@ class KubeletProvider:
             return
         name = without_rate[0]
         deadline = Deadline.after(_MEASUREMENT_SECONDS)
-        with contextlib.suppress(Exception):  # the next sample reports it
+        with contextlib.suppress(Exception):  # the next sample reports the error
             while deadline.remaining_seconds():
                 if self._kubelets.read_node(name, nodes[name], deadline).at > self._previous[name].at:
                     return

@@ -72,7 +72,7 @@ def node_metrics(
     """Return each node's metrics, each from the first expression that has the node, and findings.
 
     Args:
-        answers: the answers, those of preferred expressions first.
+        answers: the answers, with preferred expressions first.
         resolved: the node of each series.
         window: duration of the window.
     """

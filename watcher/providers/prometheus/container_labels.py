@@ -1,6 +1,6 @@
 """Labels that name a container in cAdvisor's series, which differ by scrape job.
 
-A job without ``honor_labels`` that adds labels of the scraped target renames the container's own ones: ``exported_pod``
+A job without ``honor_labels`` that adds labels of the scraped target renames the container's labels: ``exported_pod``
 is then the pod, and ``pod`` the target. The sums of pods and nodes, which lack some labels, then look like containers
 of the target.
 """

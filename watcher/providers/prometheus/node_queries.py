@@ -137,7 +137,7 @@ class NodeQueries:
             if operator is not Operator.AVG or not answer.expression.is_guarded():
                 continue
             low, high = self.bounds(query) or (-math.inf, math.inf)
-            # The average of a window that contains a NaN is NaN, which is no number between the bounds either.
+            # The average of a window that contains a NaN is NaN, which fails this comparison, too.
             refused = {labels: resolved[labels].name for labels, value in answer.values if not low <= value <= high}
             if not refused:
                 continue

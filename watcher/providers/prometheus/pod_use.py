@@ -161,8 +161,8 @@ class PodUseQueries:
         messages = list(dict.fromkeys(str(self._translate(error)) for error in failures))
         findings = [Finding(Kind.QUERY_FAILED, f"the use of some pods is unknown: {message}") for message in messages]
         use = rows.build(window.end, float(seconds), [*findings, *self._few_scrapes(seconds)], unchecked)
-        # The memory of a container that was scraped once is unknown, so its CPU is not 0. To count the samples of CPU
-        # would read them a fourth time.
+        # A container with unknown memory was scraped only once, so its CPU of 0 is unknown, too. Counting the CPU
+        # samples would read them a fourth time.
         once = (use.cpu_cores == 0) & np.isnan(use.memory_bytes)
         use = replace(use, cpu_cores=np.where(once, np.nan, use.cpu_cores)) if once.any() else use
         if not len(use):

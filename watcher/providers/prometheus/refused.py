@@ -79,7 +79,7 @@ class RefusedSeries:
     def _valid(
         self, values: Mapping[NodeLabels, _Series], labels: NodeLabels, scale: float
     ) -> tuple[Floats, int, float]:
-        """Return a node's possible values in percent, shape (1, times), and the number and one of the impossible ones.
+        """Return a node's possible values in percent, shape (1, times), the number of others, and one of them.
 
         A value is the mean of all series at that time, such as the series of replicas or devices.
         """

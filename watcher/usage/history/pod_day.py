@@ -32,7 +32,7 @@ class _KeptPod:
     def __init__(self, number: int, texts: Sequence[str], workload: Workload, first: int) -> None:
         self.number, self.workload, self.first, self.last = number, workload, first, first
         self.uid, self.name, self.node, self.revision = texts
-        self.waiting, self.waited = np.nan, first  # share of a round, and its step; not stored
+        self.waiting, self.waited = np.nan, first  # highest share of a round, and the step of this round; not stored
 
     @property
     def key(self) -> str:
@@ -129,7 +129,7 @@ class PodUseDay:
             throttling[name] = max(throttling[name], float(throttled[row]))
             longest[name] = max(longest.get(name, 0.0), float(waiting[row]))
         for name, share in longest.items():
-            running = pods.get(name)  # type: ignore[call-overload]  # as in use_round
+            running = pods.get(name)  # type: ignore[call-overload]  # a plain tuple equals a PodKey
             kept = None if running is None else self._pods.get(running.uid or "/".join(name))
             if kept is None:
                 continue
@@ -172,7 +172,7 @@ class PodUseDay:
         rows: list[int] = []
         added: list[str] = []
         for (namespace, name), row in place.items():
-            running = pods.get((namespace, name))  # type: ignore[call-overload]  # as in use_round
+            running = pods.get((namespace, name))  # type: ignore[call-overload]  # a plain tuple equals a PodKey
             if running is None:
                 continue
             key = running.uid or f"{namespace}/{name}"

@@ -79,7 +79,7 @@ ROW = np.dtype(
         ("has_pod_requests", "u1", 2),
         ("restarted_at", "f8"),
         ("killed_at", "f8"),
-        ("killed_memory", "f8"),  # what the container needs after its kills for lack of memory
+        ("killed_memory", "f8"),  # memory that the container needs after its kills for lack of memory
         ("strain_weights", "f8", 2),  # like weights and sums: throttling, and waiting for CPU
         ("strain_sums", "f8", 2),
         ("memory_peaks", "f8", DAYS),  # by day, the present day first
@@ -176,7 +176,7 @@ class WorkloadLearner:
         mean_requests = np.stack([np.bincount(group, pods * row, count) for row in requests]) / pods_of
 
         table = self.rows
-        is_new = table["pods"][rows] == 0  # never measured live
+        is_new = table["pods"][rows] == 0  # never measured by a round
         table["first_requests"][rows[is_new]] = mean_requests.T[is_new]
         self._follow_revisions(rows, group, weight, measured.revision[at], measured.time)
         table["last_seen"][rows] = measured.time
@@ -285,7 +285,7 @@ class WorkloadLearner:
         return dict(zip(self.workloads, courses, strict=True))
 
     def restore(self, rows: Rows, keys: list[ContainerKey], workloads: list[Workload]) -> None:
-        """Replace the statistics by saved ones, of type :data:`ROW`."""
+        """Replace the statistics by saved statistics, of type :data:`ROW`."""
         self._rows = np.concatenate([rows, np.zeros(64, ROW)])
         self.keys, self._row_of = keys, {key: row for row, key in enumerate(keys)}
         self.workloads = {workload: number for number, workload in enumerate(workloads)}

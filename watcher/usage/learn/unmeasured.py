@@ -24,7 +24,7 @@ class UnmeasuredContainer(NamedTuple):
     reason: str
 
     def as_document(self) -> dict[str, Any]:
-        """Return an item of ``not_measured`` of ``GET /workloads``."""
+        """Return the container as an item of ``not_measured`` in the response of ``GET /workloads``."""
         return {**self.workload._asdict(), "container": self.container, "pods": self.pods, "reason": self.reason}
 
 

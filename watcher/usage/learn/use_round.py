@@ -195,7 +195,7 @@ def _facts(
     size = len(index)
     requests, limits, has_pod_requests = np.zeros((2, size)), np.zeros((2, size)), np.zeros((2, size), np.bool_)
     roles, is_guaranteed, counts = np.zeros(size, np.int64), np.zeros(size, np.bool_), np.zeros(size)
-    for known, count in _by_precedence(pods, templates):  # the last one of each container stays
+    for known, count in _by_precedence(pods, templates):  # the last template of a container overwrites others
         for place, role, *amounts in known.facts:
             requests[:, place], limits[:, place] = amounts[:2], amounts[2:]
             roles[place], is_guaranteed[place] = role, known.is_guaranteed

@@ -123,7 +123,7 @@ class RunningPod(NamedTuple):
 RunningPods = Mapping[PodKey, RunningPod]
 
 Capacity = tuple[float, float]
-"""Cores and bytes that pods may request on all nodes together: the sums of what is allocatable."""
+"""Cores and bytes that pods may request on all nodes together: the sums of the allocatable amounts."""
 
 
 class PodSource(Protocol):
