@@ -107,7 +107,7 @@ class ContainerTable:
         roles: part of the pod that each container is, by :class:`runtime.kubernetes.workloads.ContainerRole`.
         is_guaranteed: whether the pods have the QoS class Guaranteed, shape (containers,).
         restarted_at: time of the newest restart in a pod, Unix seconds, shape (containers,); 0 if none is known.
-        killed_at: time of the newest kill for lack of memory, in the same form.
+        killed_at: time of the newest kill for lack of memory, Unix seconds, shape (containers,); 0 if none is known.
         killed_memory: memory that the container needs after such kills, bytes, shape (containers,).
         strain: CPU contention: share of the CPU periods of the last day in which the container was throttled, and share
             of the time for which it waited for CPU, shape (2, containers); NaN if unknown.

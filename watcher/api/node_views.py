@@ -78,7 +78,7 @@ class NodeViews:
         return None if response is None else (route, response)
 
     def is_ready(self) -> bool:
-        """Return whether there are fresh metrics, and the response of ``/watcher`` with them is in the cache.
+        """Return whether the cache has a response of ``/watcher`` with fresh metrics.
 
         The response is the one for Go's HTTP client, which accepts gzip.
         """

@@ -168,7 +168,7 @@ def unreadable_steps(service: str, unreadable: Mapping[str, object]) -> Iterator
 
 
 def unknown_node_steps(service: str, unknown: Mapping[str, object]) -> Iterator[Check]:
-    """Yield a failed step if a service does not know the free resources of nodes, which ``unknown`` maps to reasons."""
+    """Yield a failed step if a service does not know what is free on nodes; ``unknown`` maps their names to reasons."""
     if unknown:
         details = tuple(masking.to_line(f"{name}: {why}") for name, why in unknown.items())
         message = f"the free CPU and memory of {len(unknown)} nodes are not known: {details[0]}"

@@ -135,7 +135,7 @@ def open_kubernetes(settings: ProviderSettings) -> KubernetesApi:
             certificates in the settings override those found with the address.
 
     Raises:
-        SettingsError: there is no access to an API, or it is unusable.
+        SettingsError: the settings give no usable access to an API.
     """
     file, names = settings.token_file, _NAMES
     if file is None and settings.token is None and settings.openshift_auth:

@@ -45,7 +45,7 @@ class HistoryRows(NamedTuple):
         names: node number to node name.
         blocks: rows ``type, operator, name, chunk, hour, body``, sorted; a chunk is a group of 128 node numbers.
         minutes: rows ``type, operator, name, minute, body``.
-        last: last minute to decode, in minutes of Unix time; an hour of the blocks may have later ones.
+        last: last minute to decode, in minutes of Unix time; an hour of the blocks may have later minutes.
         offset: number of the first node in the bodies of ``minutes``.
     """
 

@@ -1,7 +1,7 @@
 """Gaps of the history: minutes that no fetch has stored, and their values from a source that knows the past.
 
 Filled values are stored in blocks of an hour, even for the present hour, whose recorded minutes are separate rows.
-Where a minute has both, readers use the recorded value.
+If a minute has a filled and a recorded value, readers use the recorded one.
 """
 
 import contextlib

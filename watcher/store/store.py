@@ -196,7 +196,7 @@ class Store:
             node: only this node; all nodes when None.
             type_: only this resource; all resources when None.
             operator: only this operator; all operators when None.
-            until: present time, Unix seconds. Values from after it are left out, as the clock was ahead or is behind.
+            until: present time, Unix seconds. Later values are left out: the clock was ahead, or is behind now.
         """
         from watcher.store import history  # imports numpy, which is slow
 
@@ -416,7 +416,7 @@ class Store:
         """Close the file, and open the file that is at the path now, or a new one.
 
         Args:
-            corrupt: error that proves that the closed file is corrupt, which is then renamed; None if it is not.
+            corrupt: error that proves that the closed file is corrupt, which is then renamed; None for a sound file.
         """
         assert self._file is not None  # noqa: S101
         with contextlib.suppress(*UNREADABLE):

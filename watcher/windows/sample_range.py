@@ -38,8 +38,8 @@ def leave_out(values: Floats, most_percent: float = DEFAULT_PERCENT) -> tuple[Fl
         most_percent: the largest possible sample, percent of capacity.
 
     Returns:
-        The values, the number of samples that were left out of each row, shape (nodes,), and one of them, shape
-        (nodes,); NaN where none was.
+        The values, the number of samples that were left out of each row, shape (nodes,), and an example of them, shape
+        (nodes,); NaN without one.
     """
     wrong = are_wrong(values, most_percent)
     wrong &= (~wrong & ~np.isnan(values)).any(axis=1, keepdims=True)

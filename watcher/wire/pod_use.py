@@ -61,7 +61,7 @@ def _decoded(document: Mapping[str, Any]) -> PodUseTable:
     if {len(names), len(nodes), len(revisions)} != {count}:
         raise ValueError("the columns have different lengths")
     if count and not (place.min() >= 0 and place.max() < len(workloads)):
-        raise ValueError("workload is not an index of workloads")
+        raise ValueError("a workload of a pod is not an index of workloads")
     since, last_seen = (np.array(document[name], np.float64).reshape(count) for name in _TIMES)
     cpu, memory = (_rows(document[name], (count, columns)) for name, columns in _ROWS.items())
     courses = np.stack([_rows(document[name], (len(workloads), HOURS)) for name in _COURSES])[:, place]

@@ -32,7 +32,7 @@ def read_answer(document: Any, step: int, most_percent: float, host_of: Callable
 
     Args:
         document: the response.
-        step: length of its steps, seconds.
+        step: length of a step of the response, seconds.
         most_percent: the largest possible sample, percent of capacity.
         host_of: returns the host of a series; empty if it has none.
     """

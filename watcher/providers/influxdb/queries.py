@@ -123,7 +123,7 @@ def influxql(
         operators: the statistics.
         window: the time span of the samples: after its start, up to and including its end.
         retention_policy: the retention policy; empty for the database's default.
-        bounds: leave out other samples; None for all.
+        bounds: range of the samples to use; None to use all.
     """
     source, field_name, conditions = _influxql_source(query, window, retention_policy)
     if query.rate:
@@ -156,7 +156,7 @@ def flux(
         operators: the statistics.
         window: the time span of the samples.
         bucket: the bucket.
-        bounds: leave out other samples; None for all.
+        bounds: range of the samples to use; None to use all.
     """
     rate = ["|> derivative(unit: 1s, nonNegative: true)"] if query.rate else []
     tail = "|> drop(fn: (column) => column =~ /^_(start|stop|time|field|measurement)$/)"

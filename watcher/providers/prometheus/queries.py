@@ -94,7 +94,7 @@ class Expression:
         return _filled(text, matchers, labels)
 
     def samples(self, window: str, step: str = STEP) -> str:
-        """Return PromQL with placeholders: the samples of a plain series in a window, or a value per step of others."""
+        """Return PromQL with placeholders for the samples in a window; for others, one value per step."""
         return f"{self._at()}[{window}]" if self.is_selector() else f"({self._at()})[{window}:{step}]"
 
     def separate(self, window: str, step: str) -> str:

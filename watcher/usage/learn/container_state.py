@@ -35,7 +35,7 @@ def add_strain(
         rows: row of each container of the round.
         group: container of each measurement, as an index of ``rows``.
         weight: pod-minutes of each measurement.
-        strain: strain of each measurement, shape (2, measurements); NaN if unknown.
+        strain: CPU contention of each measurement, shape (2, measurements); NaN if unknown.
         minutes: minutes of the round.
         memory: minutes after which the weight of a round is 1 / e.
     """

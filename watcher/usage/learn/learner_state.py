@@ -52,7 +52,7 @@ def load_state(parts: Mapping[str, bytes], max_workloads: int) -> WorkloadLearne
 
     Args:
         parts: parts of the state by name.
-        max_workloads: number of workloads above which the learner forgets some.
+        max_workloads: number of workloads above which the learner forgets the least recently seen.
 
     Raises:
         UnreadableStateError: the present part is missing or unreadable.

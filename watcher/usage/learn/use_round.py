@@ -26,13 +26,13 @@ class ContainerFacts:
 
     Attributes:
         requests: requests that most pods of the newest revision have, cores and bytes, shape (2, keys); 0 without one.
-        limits: limits of the same pods, in the same form.
+        limits: limits of the same pods, cores and bytes, shape (2, keys); 0 without a limit.
         roles: a :class:`ContainerRole` for each container, shape (keys,).
         is_guaranteed: whether the pods have the QoS class Guaranteed, shape (keys,).
         restarted_at: time of the newest restart in a pod that runs, Unix seconds, shape (keys,); 0 without one.
-        killed_at: time of the newest kill for lack of memory, in the same form.
+        killed_at: time of the newest kill for lack of memory, Unix seconds, shape (keys,); 0 without one.
         killed_requests: highest memory request of a container that was killed, bytes, shape (keys,).
-        killed_limits: highest memory limit of a killed container, in the same form; 0 without one.
+        killed_limits: highest memory limit of a killed container, bytes, shape (keys,); 0 without a limit.
         has_pod_requests: whether the pods request CPU and memory as a whole, shape (2, keys).
         pods: number of pods with the container, shape (keys,).
     """

@@ -38,7 +38,7 @@ class PodContainers:
     Attributes:
         containers: the containers, then the sidecars, each in the order of their names.
         init_containers: the other init containers.
-        is_complete: whether all containers are listed; if not, those without requests and limits are missing.
+        is_complete: whether all containers are listed; if not, containers without requests and limits are missing.
         pod: requests and limits of the pod as a whole; None without any.
         requests: millicores and bytes that kube-scheduler counts for the pod, see :func:`_sums`.
         overhead: part of ``requests`` that the runtime class adds.
@@ -97,7 +97,7 @@ def read_containers(
     main = _amounts(ask, "kube_pod_container_resource", wanted, matchers)
     init = _amounts(ask, "kube_pod_init_container_resource", wanted, matchers)
     inits = _init_containers(ask, wanted, matchers, are_running=are_running)
-    knows_inits = bool(inits.names or init)  # a cluster without any looks like one that does not export them
+    knows_inits = bool(inits.names or init)  # false also if the cluster has no init containers
     whole = _pod_amounts(ask, wanted, matchers)
     overhead = {
         (key_of_series(labels), resource): _amount(value, resource) or 0

@@ -40,10 +40,10 @@ class KubeStatePod:
 
     Attributes:
         workload: workload of the pod.
-        revision: hash of its template; "" if kube-state-metrics does not export the labels of pods.
-        node: its node; "" if unknown.
-        uid: its uid; "" if kube-state-metrics does not report it.
-        parts: its containers, with requests and limits.
+        revision: hash of the pod's template; "" if kube-state-metrics does not export the labels of pods.
+        node: node of the pod; "" if unknown.
+        uid: uid of the pod; "" if kube-state-metrics does not report it.
+        parts: containers of the pod, with requests and limits.
     """
 
     workload: Workload

@@ -106,10 +106,10 @@ class RunningPod(NamedTuple):
     """Pod that is bound to a node and has not finished.
 
     Attributes:
-        template: its workload, revision and containers.
-        started_at: Unix seconds; None if unknown.
+        template: workload, revision and containers of the pod.
+        started_at: start of the pod, Unix seconds; None if unknown.
         uid: identity of the pod, which no other pod of its name has; "" if unknown.
-        node: name of its node; "" if unknown.
+        node: name of the pod's node; "" if unknown.
         restarts: last restart of each container that was restarted; None if the source does not know restarts.
     """
 
@@ -141,7 +141,7 @@ class PodSource(Protocol):
         """Return pods that have failed and still exist, with the kills for lack of memory of their containers.
 
         Raises:
-            ProviderError: they cannot be read; the message has the reason.
+            ProviderError: the pods cannot be read; the message has the reason.
         """
         ...
 
@@ -170,7 +170,7 @@ class UseObserver(Protocol):
         """Add the use that one round measured.
 
         Args:
-            use: use of all containers; those whose pods are not in ``pods`` have ended, or are not known yet.
+            use: use of all containers; containers whose pods are not in ``pods`` have ended, or are not known yet.
             pods: the running pods.
             capacity: capacity of all nodes; None if unknown.
         """
