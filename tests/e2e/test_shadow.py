@@ -375,7 +375,8 @@ def test_the_running_configuration_is_compared_with_the_file(run: Run, tmp_path:
             f"extender {document['extenders'][0]['urlPrefix']}: only the running kube-scheduler has it",
         ]),
         (other_weight, [
-            f"profile dead-{name}: TaintToleration scores with weight 50, running with weight 30" for name in PROFILES
+            f"profile dead-{name}: TaintToleration has weight 50 in the file, weight 30 when running"
+            for name in PROFILES
         ]),
     ):  # fmt: skip
         (tmp_path / "kube-scheduler.yaml").write_text(yaml.safe_dump(file))

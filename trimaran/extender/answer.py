@@ -29,16 +29,16 @@ class PrioritizeOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ScoringDetails:
-    """Details of a scoring, from which its result can be explained later.
+    """Inputs and results of one scoring, kept to explain the scores later.
 
     Attributes:
         scores: weighted sums and plugin scores of the known candidates; not affected by later changes of the cluster.
         points: scores of the known candidates as kube-scheduler gets them, shape (nodes,).
-        snapshot: metrics that the nodes were scored by; None without metrics.
-        levels: expected use of pods that the nodes were scored by; None if requests counted.
+        snapshot: metrics from which the scores were computed; None without metrics.
+        levels: expected use of pods, from which the scores were computed; None if their requests were used.
         waited_seconds: time from the request until the scoring began.
         scored_seconds: duration of the scoring.
-        plan: plan of the rebalancer that the pod is the replacement of; None if there is none.
+        plan: plan of the rebalancer, if the pod replaces a pod that the rebalancer moved; None for other pods.
     """
 
     scores: Scores
@@ -68,7 +68,7 @@ class ScoredCandidates:
 
     @classmethod
     def neutral(cls, names: Sequence[str], outcome: PrioritizeOutcome) -> "ScoredCandidates":
-        """Return a result that gives all candidates the score 0: kube-scheduler's own plugins decide."""
+        """Return the score 0 for all candidates, so that kube-scheduler's own plugins decide."""
         return cls(names, [NEUTRAL] * len(names), outcome)
 
     @cached_property

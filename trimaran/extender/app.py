@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIEnvironment
 
 PRIORITIZE = "/prioritize"
-# Everything but the scheduler's requests and kubelet's probes runs in threads of its own, so that it cannot block them.
+# All other routes run in threads of their own, so that they cannot block kube-scheduler's requests or kubelet's probes.
 _FOREGROUND = {PRIORITIZE, FILTER, PREEMPT, "/livez", "/readyz"}
 _REFUSAL_SECONDS = 0.1
 
@@ -56,7 +56,7 @@ def create_app(
     request_cache = RequestCache()
 
     def prioritize(environ: "WSGIEnvironment") -> HttpResponse:
-        """Handle a prioritize request without Flask, which takes as long as the scoring."""
+        """Handle a prioritize request without Flask: Flask would double the time of a request."""
         if environ["REQUEST_METHOD"] != "POST":
             return responses.error_response(405, ErrorCode.METHOD_NOT_ALLOWED, "use POST", {"Allow": "POST"})
         body = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
@@ -76,9 +76,9 @@ def create_app(
 
 
 def _is_background(environ: "WSGIEnvironment") -> bool:
-    """Return whether a request runs apart from the scheduler's; if so, drop its body, which no such route reads.
+    """Return whether a request runs in the background threads; if so, drop its body, which no background route reads.
 
-    Many requests may wait there, each with up to 32 MB.
+    Many requests may wait for these threads, each with a body of up to 32 MB.
     """
     if environ["PATH_INFO"] in _FOREGROUND:
         return False
@@ -87,7 +87,7 @@ def _is_background(environ: "WSGIEnvironment") -> bool:
 
 
 def _delay_refusal(response: Response) -> Response:
-    """Hold back the client of a refused request: a flood of them leaves the processor to the scheduler's requests."""
+    """Delay the response to a refused request: a flood of them must leave CPU time for kube-scheduler's requests."""
     if response.status_code >= 400 and request.path not in _FOREGROUND:
         time.sleep(_REFUSAL_SECONDS)
     return response

@@ -17,7 +17,7 @@ _KEPT = (
 
 
 def batching_notice(document: Mapping[str, Any], kubernetes_version: str) -> str:
-    """Return what an extender in a file costs in batching, and what keeps it; empty if it costs nothing.
+    """Return a notice that the extender disables batching, with the alternatives; empty if there is nothing to lose.
 
     Args:
         document: a valid KubeSchedulerConfiguration.
@@ -35,7 +35,7 @@ def batching_notice(document: Mapping[str, Any], kubernetes_version: str) -> str
 
 
 def _spreads_by_default(profile: Mapping[str, Any]) -> bool:
-    """Return whether PodTopologySpread has default constraints, as it has unless its arguments replace them by none."""
+    """Return whether PodTopologySpread has default constraints: true unless its arguments set an empty list."""
     arguments = next(_arguments_of_spread(profile), {})
     is_list = arguments.get("defaultingType") == "List"
     return bool(arguments.get("defaultConstraints")) if is_list else True

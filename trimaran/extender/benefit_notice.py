@@ -1,4 +1,4 @@
-"""Notice of the expected benefit when the extender begins to act: a line in the log and an Event. It blocks nothing."""
+"""Log line and Event about the expected benefit, written when the extender begins to send scores."""
 
 import logging
 import threading
@@ -48,7 +48,7 @@ class BenefitNotice:
         self._stop.set()
 
     def check(self) -> PlacementBenefit | None:
-        """Write the notice if the extender has begun to act and the cluster and its load are known; return it."""
+        """Write the notice once scores are sent and the cluster and its load are known; return the expected benefit."""
         if self._rollout().percent == 0:
             self._is_given = False
             return None

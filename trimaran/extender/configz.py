@@ -64,12 +64,12 @@ def differences(
             yield f"profile {scheduler}: the running kube-scheduler has no such profile"
             continue
         for plugin in dict.fromkeys((*weights, *reported[scheduler])):
-            # Plugins at multiPoint that do not score are no difference: the file need not name them.
+            # Ignore plugins at multiPoint that do not score: the file need not name them.
             if plugin not in scoring and plugin not in weights:
                 continue
             ours, theirs = weights.get(plugin), reported[scheduler].get(plugin)
             if ours != theirs:
-                yield f"profile {scheduler}: {plugin} scores with {_weight(ours)}, running with {_weight(theirs)}"
+                yield f"profile {scheduler}: {plugin} has {_weight(ours)} in the file, {_weight(theirs)} when running"
     for scheduler in reported:
         if scheduler not in expected:
             yield f"profile {scheduler}: only the running kube-scheduler has it"
@@ -86,7 +86,7 @@ def _extender_differences(document: Mapping[str, Any], running: Mapping[str, Any
         for key in dict.fromkeys((*extender, *running_extenders[url])):
             value, running_value = (each.get(key) or _ABSENT for each in (extender, running_extenders[url]))
             if not _equal(key, value, running_value) and key != "urlPrefix":
-                yield f"extender {url}: {key} is {value}, running with {running_value}"
+                yield f"extender {url}: {key} is {value} in the file, {running_value} when running"
     for url in running_extenders:
         if url not in extenders:
             yield f"extender {url}: only the running kube-scheduler has it"
@@ -100,7 +100,7 @@ def _equal(key: str, value: Any, running_value: Any) -> bool:
 
 
 def _with_json_names(value: Any) -> Any:
-    """Return a value with the names of a configuration file, made of Go's names, and without empty fields."""
+    """Convert Go's field names, such as URLPrefix, to those of a configuration file, and drop empty fields."""
     if isinstance(value, list):
         return [_with_json_names(each) for each in value]
     if not isinstance(value, dict):
@@ -113,9 +113,9 @@ def _with_json_names(value: Any) -> Any:
 
 
 def _without_defaults(running: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a configuration of which only the listed plugins score: /configz lists the defaults, too.
+    """Return a configuration with the default plugins disabled: /configz already lists them among the enabled ones.
 
-    It has no arguments of plugins, because they do not decide on weights.
+    Arguments of plugins are removed, because weights do not depend on them.
     """
     profiles = []
     for profile in running.get("profiles") or []:

@@ -19,12 +19,12 @@ _step = partial(step, "extender")
 
 
 def examine_extender(connection: ServiceConnection) -> Iterator[Check]:
-    """Yield the steps in order; stop after a failed step that rules out the next."""
+    """Yield the checks in order; stop after a failed check without which the next ones make no sense."""
     return examine_states(connection, "extender", "https://trimaran-extender:2021", {STATUS: _steps})
 
 
 def _steps(status: Mapping[str, Any]) -> Iterator[Check]:
-    """Yield the steps about the state that an extender reports."""
+    """Yield the checks of the state that an extender reports."""
     yield _step("ready", status["reason"], "it can score pods")
     yield from _cluster_steps(status["cluster"])
     metrics = status["metrics"]
@@ -47,13 +47,13 @@ def _steps(status: Mapping[str, Any]) -> Iterator[Check]:
         yield _step("profile", "", f"{profile['scheduler']}: {plugins}")
     acts = f"{status['percent']:g} percent of the pods get scores"
     yield _step("mode", "", f"{status['mode']}: {acts}")
-    yield _step("scores", status["outage"], "the load of the nodes decided the last scores, or no pod has come yet")
+    yield _step("scores", status["outage"], "the last pod was scored by the nodes' load, or no pod has come yet")
 
 
 def _cluster_steps(cluster: Mapping[str, Any]) -> Iterator[Check]:
     seen = f"{cluster['nodes']} nodes, {cluster['pods']} pods on them, {cluster['in_flight']} in flight"
     is_heard = cluster.get("heard", True)  # an older extender does not say
-    heard = "was heard" if is_heard else "has never been heard since the start,"
+    heard = "last responded" if is_heard else "has not responded since the start,"
     message = f"{seen}; the API server {heard} {cluster['age_seconds']} s ago"
     failures = [*([] if cluster["synced"] else ["the first full lists have not arrived"]), *cluster["failures"]]
     yield cluster_step("extender", message, failures, cluster["age_seconds"], "cluster.kube_config")

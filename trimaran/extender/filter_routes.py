@@ -76,7 +76,7 @@ def _handle_filter(filtering: NodeFilter, body: bytes) -> HttpResponse:
     try:
         args = ExtenderArgs.decode(body)
         if not args.by_name:
-            raise BadRequest("nodes must be given by name: nodeCacheCapable must be true")  # noqa: TRY301
+            raise BadRequest("no NodeNames: set nodeCacheCapable of this extender to true")  # noqa: TRY301
     except BadRequest as error:
         return responses.error_response(400, ErrorCode.BAD_REQUEST, str(error))
     return HttpResponse(encode_filter_result(_filter_safely(filtering, args, {})))

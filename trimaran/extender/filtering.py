@@ -44,7 +44,7 @@ class FilterOptions:
 
     Attributes:
         limits: resource to the highest expected use of a node with the pod, percent of capacity.
-        fail: ``open`` lets a pod pass if all nodes are over a limit; ``closed`` makes it wait.
+        fail: ``open`` lets all nodes pass if all are over a limit; ``closed`` makes the pod wait.
         max_wait_seconds: longest time that a pod waits; then all nodes pass for the pod.
         exempt_namespaces: namespaces whose pods are never filtered.
     """
@@ -70,7 +70,7 @@ class FilterResult:
 
 @dataclass(frozen=True, slots=True)
 class RejectedPod:
-    """Waiting pod: at its last request all candidates were refused.
+    """Waiting pod: the filter refused all candidates of its last request.
 
     Attributes:
         args: last filter request of the pod.
@@ -110,7 +110,7 @@ class NodeFilter:
         self._prepared: tuple[object, PreparedPlugin, frozenset[str]] | None = None  # data, plugin, suspect nodes
         self._preparing = threading.Lock()
         self._limits: tuple[NodeRows, Mapping[str, Float64s]] | None = None
-        self._lock = threading.Lock()  # guards the two that follow
+        self._lock = threading.Lock()  # guards _counts and _waiting
         self._counts: Counter[str] = Counter()
         self._waiting: OrderedDict[str, RejectedPod] = OrderedDict()  # by uid, the longest waiting first
 

@@ -1,7 +1,7 @@
 """Conversion of a KubeSchedulerConfiguration with trimaran's plugins, so that a stock kube-scheduler can use it.
 
-The plugins that a stock kube-scheduler does not have are removed from the file, and the extender is added. All weights
-of the remaining score plugins and of other extenders are written times 10, by name: see
+The plugins that a stock kube-scheduler does not have are removed from the file, and the extender is added. The weights
+of the remaining score plugins and of other extenders are multiplied by 10, and all plugins are named: see
 :mod:`trimaran.extender.profiles`. Nothing else changes, so that kube-scheduler decides as without the extender while
 the extender does not act, is down, or is removed from the file.
 """
@@ -35,7 +35,7 @@ class ExtenderEndpoint:
 
     Attributes:
         url: URL such as ``https://trimaran-extender.trimaran.svc:2021``.
-        ca_file: CA of the extender's certificate, as a path that kube-scheduler sees; required for an https URL.
+        ca_file: path of the CA of the extender's certificate, on kube-scheduler's machine; required for an https URL.
         certificate, key: client certificate, if the extender requires one.
         timeout_ms: timeout after which kube-scheduler goes on without the extender, at most 500.
         filters: whether kube-scheduler also calls the extender's filter.
@@ -122,10 +122,10 @@ def render_config(
     others = _scaled_extenders(rendered, endpoint.url)
     if len(others) < len(rendered.get("extenders") or ()) and _is_scaled(configuration):
         raise ValueError(
-            f"extenders: the file calls {endpoint.url} already, and all its weights are multiples of {ANSWER_FACTOR}: "
-            "convert the file that it was made from"
+            f"extenders: the file already calls {endpoint.url}, and all its weights are multiples of {ANSWER_FACTOR}: "
+            "convert the original file, not the result of a conversion"
         )
-    if endpoint.filters:  # otherwise only a sample of the nodes is sent, which may all be over their limits
+    if endpoint.filters:  # otherwise kube-scheduler sends a sample of the nodes, which may all be over their limits
         rendered["percentageOfNodesToScore"] = 100
         for profile in rendered["profiles"]:
             profile.pop("percentageOfNodesToScore", None)
@@ -139,7 +139,7 @@ def in_tree_by_scheduler(profiles: Profiles, kubernetes_version: str = LATEST_VE
     These are the plugins that :func:`render_config` leaves in the file, with the rules of the version.
 
     Raises:
-        ValueError: the file does not fit the version.
+        ValueError: the file is not valid for this version of kube-scheduler.
     """
     if profiles.document["apiVersion"] not in _READABLE:
         return {}
@@ -154,9 +154,9 @@ def in_tree_by_scheduler(profiles: Profiles, kubernetes_version: str = LATEST_VE
 
 
 def disabled_defaults(document: Mapping[str, Any], kubernetes_version: str = LATEST_VERSION) -> Iterator[str]:
-    """Yield the default plugins that a file with trimaran's plugins disables, for each profile that disables some.
+    """Yield a line for each profile that disables default score plugins, with their names.
 
-    Upstream advises to disable them. In the rendered file they then do not score for pods in shadow either.
+    The Go plugins' documentation advises to disable them. Such plugins do not score pods in shadow either.
 
     Args:
         document: a valid KubeSchedulerConfiguration with trimaran's plugins.
@@ -219,21 +219,21 @@ def _remove_our_plugins(profile: dict[str, Any], kubernetes_version: str) -> Non
             plugins[point]["enabled"] = [each for each in _enabled(plugins, point) if each["name"] not in ours]
     if profile.get("pluginConfig"):
         profile["pluginConfig"] = [each for each in profile["pluginConfig"] if each["name"] not in ours]
-    # Without our plugins nothing would score: such a file disables the defaults in favor of our plugins.
+    # The file disables all default score plugins in favor of ours: enable them, or nothing would score.
     if not _score_weights(profile, kubernetes_version):
         plugins["score"] = {}
 
 
 def _scale_weights(profile: dict[str, Any], where: str, kubernetes_version: str) -> None:
-    """Multiply the weights of all score plugins of a profile by 10, and write those of the default plugins by name."""
+    """Multiply the weights of all score plugins of a profile by 10, and name the default plugins with their weights."""
     weights, defaults = _score_weights(profile, kubernetes_version), default_score_weights(kubernetes_version)
     plugins = profile["plugins"] = profile.get("plugins") or {}
     named = {each["name"] for each in _enabled(plugins, "score")}
     for name, weight in weights.items():
         if weight > _MAX_WEIGHT // ANSWER_FACTOR:
             raise ValueError(
-                f"{where}.plugins: {name} has weight {weight}, which is written times {ANSWER_FACTOR}: at most "
-                f"{_MAX_WEIGHT // ANSWER_FACTOR} is possible"
+                f"{where}.plugins: {name} has weight {weight}, which the conversion multiplies by {ANSWER_FACTOR}: it "
+                f"must be at most {_MAX_WEIGHT // ANSWER_FACTOR}"
             )
     plugins["score"] = {
         "enabled": [
@@ -245,14 +245,14 @@ def _scale_weights(profile: dict[str, Any], where: str, kubernetes_version: str)
     available = dict.fromkeys([*defaults, *(each["name"] for each in _enabled(plugins, "multiPoint"))])
     if removed := [{"name": name} for name in available if name not in weights]:
         plugins["score"]["disabled"] = removed
-    # A plugin of the user's own at multiPoint may or may not score: its weight stays where it is.
+    # A user's own plugin at multiPoint may not be a score plugin: scale its weight there, do not list it at score.
     for each in _enabled(plugins, "multiPoint"):
         if each["name"] in weights and each["name"] not in defaults and each["name"] not in named:
             each["weight"] = ANSWER_FACTOR * weights[each["name"]]
 
 
 def _scaled_extenders(document: Mapping[str, Any], url: str) -> list[dict[str, Any]]:
-    """Return the extenders of a file without the one at a URL, with the weights of those that score times 10."""
+    """Return the file's extenders except the one at ``url``; multiply the weights of those that score by 10."""
     extenders = document.get("extenders")
     if extenders is None:
         return []
@@ -292,7 +292,7 @@ def url_of(extender: Mapping[str, Any]) -> str:
 
 
 def _score_weights(profile: Mapping[str, Any], kubernetes_version: str) -> Mapping[str, int]:
-    """Return the weights of the plugins that score in a profile of the latest version, by name."""
+    """Return the weights of a profile's score plugins, by name; the profile is read by the latest API version."""
     document = {"apiVersion": _LATEST, "kind": "KubeSchedulerConfiguration", "profiles": [profile]}
     (weights,) = read_scheduler_file(document, kubernetes_version=kubernetes_version, allow=None).weights.values()
     return weights
@@ -326,7 +326,7 @@ def _problems_of_extender(where: str, extender: Mapping[str, Any]) -> Iterator[s
     if seconds is None or not 0 < seconds <= MAX_TIMEOUT_SECONDS:
         yield (
             f"{where}.httpTimeout = {quoted(extender.get('httpTimeout'))}: must be at most 500ms (the default is 5s), "
-            "as every pod waits for that long while the extender is down"
+            "because every pod waits for that long while the extender is down"
         )
     if extender.get("filterVerb"):
         yield from _problems_of_filter(where, extender)
@@ -334,7 +334,7 @@ def _problems_of_extender(where: str, extender: Mapping[str, Any]) -> Iterator[s
         if extender.get(name) is not True:
             yield f"{where}.{name}: must be true"
     if extender.get("managedResources"):
-        yield f"{where}.managedResources: must be empty: pods that request none of them would not be scored"
+        yield f"{where}.managedResources: must be empty: pods without these resources would not be scored"
     if bool(extender.get("enableHTTPS")) != secure:
         yield f"{where}.enableHTTPS: must be true with an https urlPrefix, and false without"
     if secure and (tls.get("insecure") or not (tls.get("caFile") or tls.get("caData"))):

@@ -1,4 +1,4 @@
-"""Kubernetes Events of the extender, about outages, in which it cannot score nodes by their load, and field trials."""
+"""Kubernetes Events about field trials and about outages, in which the extender cannot score nodes by their load."""
 
 import threading
 

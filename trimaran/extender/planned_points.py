@@ -1,4 +1,4 @@
-"""Answers that send the replacement of a moved pod to its planned node."""
+"""Scores that send the replacement of a moved pod to the node that the rebalancer planned."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -9,18 +9,18 @@ from scoring.arrays import Int64s
 from trimaran.cluster.target_note import TargetNote
 
 STEP: Final = 100_000
-"""Points that outweigh all other scores: kube-scheduler's own plugins reach 1,200 by default, in answers' units."""
+"""Points that outweigh all other scores: kube-scheduler's default plugins reach 1,200 points of the extender."""
 
 
 def with_planned_node(points: Int64s, names: Sequence[str], note: TargetNote) -> Int64s:
-    """Return answers that prefer the planned node to all others, and all others to the node that the pod has left.
+    """Return the scores with the planned node above all others, and the node that the moved pod has left below them.
 
-    The order of the other nodes stays: it decides if the planned node is not among the candidates.
+    The other nodes keep their order, which decides if the planned node is not a candidate.
 
     Args:
-        points: answers by score, shape (nodes,).
+        points: scores for kube-scheduler, shape (nodes,).
         names: names of the nodes.
-        note: the plan.
+        note: plan of the rebalancer for the pod.
     """
     planned = points + STEP
     for name, steps in ((note.target, 1), (note.source, -1)):

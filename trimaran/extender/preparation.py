@@ -1,7 +1,7 @@
 """Preparation of profiles for new metrics and newly learned use of workloads, in a thread of its own.
 
-A profile is prepared without the lock of the cluster view, from a copy of the node table, and then follows the table.
-The previous preparation is kept until the next one is ready, so that no request has to wait for it.
+A profile is prepared from a copy of the node table, without the lock of the cluster view. Later changes of the table
+update it. The previous profile is used until the next one is ready, so that no request has to wait.
 """
 
 import threading
@@ -23,7 +23,7 @@ class _Preparation:
         snapshot: metrics to score by; None without metrics.
         levels: expected use of pods; None to expect their requests.
         result: the prepared profile.
-        previous: an earlier preparation that is ready, to use until this one is.
+        previous: earlier preparation that is ready, used until this preparation is ready.
     """
 
     snapshot: WatcherMetrics | None
@@ -32,7 +32,7 @@ class _Preparation:
     previous: "_Preparation | None" = None
 
     def is_of(self, snapshot: WatcherMetrics | None, levels: UseLevels | None) -> bool:
-        """Return whether these metrics are the snapshot's, and the levels the same."""
+        """Return whether this is the preparation for the given metrics and levels."""
         return (self.snapshot and self.snapshot.data) is (snapshot and snapshot.data) and self.levels is levels
 
     def is_ready(self) -> bool:
@@ -72,7 +72,7 @@ class ProfilePreparer:
         self.thread.shutdown(wait=False, cancel_futures=True)
 
     def prepare(self, profile: Profile, snapshot: WatcherMetrics | None) -> None:
-        """Begin to prepare a profile for a snapshot, unless this was begun before, even if it failed."""
+        """Begin to prepare a profile for a snapshot, unless this preparation is running, done or failed."""
         latest = self._latest.get(profile.scheduler_name)
         if latest is None or not latest.is_of(snapshot, self._levels_for(profile)):
             self._preparation(profile, snapshot)
@@ -80,12 +80,12 @@ class ProfilePreparer:
     def prepared(
         self, profile: Profile, snapshot: WatcherMetrics | None, seconds: float
     ) -> tuple[PreparedProfile, WatcherMetrics | None, UseLevels | None]:
-        """Return the prepared profile, and the metrics and levels that it was prepared for.
+        """Return a prepared profile, with the metrics and levels that it was prepared for.
 
-        After half of the time they are the previous ones, if they are not too old.
+        If the snapshot's profile is not ready after half of ``seconds``, return the previous one if it is recent.
 
         Raises:
-            TimeoutError: neither is ready in time.
+            TimeoutError: no such profile is ready after ``seconds``.
         """
         preparation = self._preparation(profile, snapshot)
         previous = preparation.previous
@@ -99,9 +99,9 @@ class ProfilePreparer:
         return prepared, snapshot, preparation.levels
 
     def _preparation(self, profile: Profile, snapshot: WatcherMetrics | None) -> _Preparation:
-        """Return the preparation for a snapshot: several threads wait for one.
+        """Return the preparation for a snapshot, which concurrent callers share.
 
-        The prepared profile follows the table, so it is used until the next snapshot.
+        A prepared profile is updated with the node table, so it is used until the next snapshot.
         """
         levels = self._levels_for(profile)
         with self._lock:
@@ -118,11 +118,11 @@ class ProfilePreparer:
             return latest
 
     def _levels_for(self, profile: Profile) -> UseLevels | None:
-        """Return the levels, without which profiles are prepared that do not read them."""
+        """Return the levels; None for a profile that does not read them, so that new levels do not affect it."""
         return self._levels() if profile.reads_levels else None
 
     def _can_replace(self, previous: WatcherMetrics | None, snapshot: WatcherMetrics | None) -> bool:
-        """Return whether nodes may be scored by a previous snapshot for a moment: no outage lies between the two."""
+        """Return whether the previous snapshot is recent enough to score by until the next one is prepared."""
         if previous is None or snapshot is None:
             return False
         return 0 <= snapshot.timestamp - previous.timestamp <= self._policy.max_age_seconds

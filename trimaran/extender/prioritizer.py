@@ -31,7 +31,7 @@ from watcher.model import WatcherMetrics
 
 _STUCK_SECONDS = 30.0
 _PROBE_SECONDS = 1.0
-_FOLLOW_SECONDS = 0.25  # between two looks at the metrics
+_FOLLOW_SECONDS = 0.25  # between two reads of the metrics
 _log = logging.getLogger(__name__)
 
 
@@ -76,8 +76,8 @@ class Prioritizer:
         rules: returns the current rules of kube-scheduler; None if its version has not been read yet.
         is_active: returns whether kube-scheduler gets the scores of the pod with a uid; for other pods (shadow) it gets
             the same score for all nodes.
-        levels: returns the expected use of pods, as learned; None to expect their requests.
-        plan_of: returns the plan of the rebalancer that a pod is the replacement of; None if there is none.
+        levels: returns the learned use of pods; None to expect their requests.
+        plan_of: returns the rebalancer's plan for a pod that replaces a moved pod; None for other pods.
         record: callback for each result, which must return at once; see :data:`RecordAnswer`.
     """
 
@@ -142,7 +142,7 @@ class Prioritizer:
 
     @property
     def outage(self) -> str:
-        """Reason why the last pod was not scored by the load of the nodes; empty if it was, or if there was none."""
+        """Reason why the last pod was not scored by the load of the nodes; empty if it was, or no pod has come yet."""
         return self._outage
 
     def is_alive(self) -> bool:
@@ -167,7 +167,7 @@ class Prioritizer:
         """
         requested_at = time.monotonic()
         ends_at = requested_at + self._options.deadline_seconds
-        # Without nodes and pods, kube-scheduler's rules or metrics, there is nothing to score by.
+        # Scores need the lists of nodes and pods, the rules of kube-scheduler's version, and metrics.
         rules = self._rules()
         if rules is None or not self._view.is_synced:
             return ScoredCandidates.neutral(args.node_names, PrioritizeOutcome.NOT_SYNCED), ""
@@ -209,7 +209,7 @@ class Prioritizer:
         return answer, node_name
 
     def _snapshot(self) -> tuple[WatcherMetrics | None, str]:
-        """Return the metrics; None, and the reason, without metrics."""
+        """Return the metrics and ""; without metrics None and the reason."""
         try:
             return self._metrics.snapshot(), ""
         except ClientError as error:
@@ -219,7 +219,7 @@ class Prioritizer:
         while not self._stop.wait(_FOLLOW_SECONDS):
             try:
                 self.prepare_ahead()
-            except Exception:  # noqa: BLE001  the next request prepares, and reports, the profile
+            except Exception:  # noqa: BLE001  the next request prepares the profile again, and reports a failure
                 _log.exception("the profiles could not be prepared for new metrics")
 
     def prepare_ahead(self) -> None:

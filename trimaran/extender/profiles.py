@@ -53,7 +53,7 @@ class ExtenderProfile:
 
     Attributes:
         profile: profile with only the plugins that a stock kube-scheduler does not have.
-        factor: factor of the answer, by which the weighted sums of these plugins' scores are multiplied.
+        factor: factor by which the weighted sums of these plugins' scores are multiplied.
     """
 
     profile: Profile
@@ -104,7 +104,7 @@ class Profiles:
         Raises:
             ValueError: the document is not a valid configuration, or no profile has a plugin for an extender.
         """
-        # First unchanged, so that errors refer to the file's text.
+        # Read the unchanged document first, so that errors refer to the file's text.
         read = partial(read_scheduler_file, kubernetes_version=kubernetes_version, allow=allow)
         configuration = read(document)
         configuration = read(_counting_recent_pods(document, configuration))
@@ -114,7 +114,7 @@ class Profiles:
             if ours:
                 by_scheduler[profile.scheduler_name] = ExtenderProfile(Profile(ours, profile.scheduler_name), factor)
         if not by_scheduler:
-            raise ValueError(f"no profile enables a plugin that the extender scores: {', '.join(sorted(names))}")
+            raise ValueError(f"no profile enables a plugin for the extender; enable one of {', '.join(sorted(names))}")
         return cls(configuration, by_scheduler, document)
 
 
@@ -122,7 +122,7 @@ def _without_watcher(profile: Mapping[str, Any]) -> dict[str, Any]:
     arguments = [
         {**each, "args": {key: value for key, value in each["args"].items() if key not in WATCHER_KEYS}}
         for each in profile.get("pluginConfig") or []
-        if isinstance(each.get("args"), Mapping)  # others are ignored, of plugins without arguments
+        if isinstance(each.get("args"), Mapping)  # ignored otherwise: the plugin has no arguments
     ]
     kept = {key: profile[key] for key in ("schedulerName", "percentageOfNodesToScore", "plugins") if key in profile}
     return kept | ({"pluginConfig": arguments} if arguments else {})

@@ -21,7 +21,7 @@ from trimaran.extender.filtering import NodeFilter, RejectedPod
 ANNOTATION = "trimaran.io/cooled-at"
 _CYCLE_SECONDS = 2.0
 _PATCH_INTERVAL_SECONDS = 10.0
-_FORGET_SECONDS = 600.0  # such an old pod has been bound or deleted
+_FORGET_SECONDS = 600.0  # a pod that waited for longer has been bound or deleted
 _PODS_PER_CYCLE = 50  # the longest waiting pods
 _log = logging.getLogger(__name__)
 
@@ -69,8 +69,8 @@ class Requeuer:
             self._filtering.mark_requeued(waited)
 
     def _node_to_patch(self, now: float) -> tuple[str, RejectedPod | None]:
-        """Return the node to patch at monotonic time ``now``, "" if none, and the pod that has waited long enough."""
-        may_cool = now - self._patched_at >= _PATCH_INTERVAL_SECONDS  # not for pods that have waited long enough
+        """Return the node to patch, "" if none; and the pod to requeue if its wait is the reason, else None."""
+        may_cool = now - self._patched_at >= _PATCH_INTERVAL_SECONDS  # pods that have waited need no interval
         for waiting in self._filtering.waiting[:_PODS_PER_CYCLE]:
             names = waiting.args.node_names
             if self._filtering.has_waited(waiting):

@@ -1,7 +1,7 @@
-"""Rules of kube-scheduler that the extender follows, by kube-scheduler's version: a setting, or the API server's.
+"""Rules of kube-scheduler's version that the extender follows. The version is a setting, by default the API server's.
 
-The rules decide on the in-tree scores that are added to the extender's. They are never guessed: for a version whose
-rules are not known, no pod is scored.
+The rules determine the in-tree scores that are added to the extender's scores. They are never guessed: if the rules of
+a version are not known, no pod is scored.
 """
 
 import logging
@@ -89,8 +89,8 @@ class RulesByVersion:
         try:
             document = read(self._api, VERSION, Deadline.after(_TIMEOUT_SECONDS))
             written = document["gitVersion"]
-        except (*REQUEST_FAILURES, TypeError, KeyError) as error:  # a document of another form
-            if self._configured is None and not self._server:  # later the last version counts
+        except (*REQUEST_FAILURES, TypeError, KeyError) as error:  # or the document has another form
+            if self._configured is None and not self._server:  # after the first success, the last version counts
                 reason = describe(error).reason if isinstance(error, REQUEST_FAILURES) else error
                 error_text = masking.to_line(reason, _LONGEST_ERROR)
                 self.current = SchedulerRules(
@@ -112,13 +112,13 @@ class RulesByVersion:
         if self._configured is not None:
             if version != self._configured:
                 _log.warning(
-                    f"the API server has another version than {SETTING}; kube-scheduler may be one minor version "
+                    f"the API server's version differs from {SETTING}; kube-scheduler may be one minor version "
                     "older, and never newer",
                     extra=versions,
                 )
         elif version:
             self.current = self._rules(version)
-            _log.info("kube-scheduler is taken to have the API server's version", extra=versions)
+            _log.info("kube-scheduler is assumed to have the API server's version", extra=versions)
         else:
             self.current = SchedulerRules(
                 refusal=f"the API server has version {server}, and rules are known for {KUBERNETES_VERSIONS[0]} to "

@@ -46,14 +46,12 @@ def serve(loaded: "LoadedSettings[ExtenderSettings]", profiles: Profiles) -> Non
     def warn(access: "AccessCheck", listener: "Listener") -> None:
         if service.is_open_to_others(access, listener):
             _log.warning(
-                "everyone who reaches the port can have nodes scored and phantom pods counted on them: no client "
-                "certificate is required (server.certificate, server.client_ca_file)",
+                "everyone who reaches the port can send pods, which are then counted on nodes: no client certificate "
+                "is required; set server.certificate and server.client_ca_file",
                 extra={"host": service.host_of(listener)},
             )
         elif access.requires_credentials and settings.server.client_ca_file is None:
-            _log.warning(
-                "kube-scheduler is refused: it sends no token, only client certificates (server.client_ca_file)"
-            )
+            _log.warning("kube-scheduler's requests are refused: it cannot send a token; set server.client_ca_file")
 
     rollout = Rollout(section.mode, section.canary)
     serve_controller(

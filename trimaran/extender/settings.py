@@ -37,16 +37,16 @@ class ExtenderSection(Section):
     config: Path | None = Field(None, description="KubeSchedulerConfiguration file with the scoring plugins")
     allow_plugins: Texts = Field(
         [],
-        description="names of further plugins in that file, such as plugins of your own scheduler, comma-separated; "
-        "other unknown names are refused",
+        description="plugins in extender.config that trimaran does not know, such as those of your own scheduler, "
+        "comma-separated; other unknown names are refused",
     )
     kubernetes_version: Annotated[str, BeforeValidator(known_version)] | None = Field(
         None, description="version of kube-scheduler, such as 1.37; by default the version of the API server"
     )
     mode: Literal["active", "shadow", "trial"] = Field(
         "shadow",
-        description="active: answer with scores; shadow: give all nodes the same score and only record; trial: "
-        "alternate both, and compare them",
+        description="active: send scores to kube-scheduler; shadow: only record them, and send the same score for all "
+        "nodes; trial: alternate between both, and compare them",
     )
     canary: float = Field(
         100,
@@ -57,8 +57,8 @@ class ExtenderSection(Section):
     )
     learned_use: bool = Field(
         False,
-        description="expect pods to use what the watcher has learned of their workloads, instead of their requests; "
-        "CongestionCost scores by it",
+        description="expect a pod to use as much as its workload did in the past, instead of its requests; the "
+        "score CongestionCost reads it",
     )
     deadline_seconds: float = Field(
         0.04,
@@ -73,7 +73,7 @@ class ExtenderSection(Section):
     )
     filter: Literal["off", "open", "closed"] = Field(
         "off",
-        description="refuse nodes over a usage limit; if all are over, open lets the pod pass, closed makes it wait",
+        description="refuse nodes over a usage limit; if all are over, open accepts all, closed makes the pod wait",
     )
     filter_cpu_percent: float = Field(
         90, gt=0, le=1000, description="limit of a node's expected CPU use with the pod, in percent of capacity"
@@ -82,7 +82,7 @@ class ExtenderSection(Section):
         90, gt=0, le=1000, description="limit of a node's expected memory use with the pod, in percent of capacity"
     )
     filter_max_wait_seconds: float = Field(
-        300, ge=0, le=86400, description="longest time that filter closed makes a pod wait; then the pod passes"
+        300, ge=0, le=86400, description="longest time that filter closed makes a pod wait; then all nodes pass"
     )
     filter_exempt_namespaces: Texts = Field(
         ["kube-system"], description="namespaces whose pods are never filtered, comma-separated"
@@ -94,8 +94,8 @@ class ExtenderSection(Section):
     )
     events_namespace: str | None = Field(
         None,
-        description="namespace for the Events about outages; by default that of the pod, outside of a cluster "
-        "`default`; empty: write no Events",
+        description="namespace for the Events about outages; by default the namespace of the extender's pod, or "
+        "`default` outside of a cluster; empty: write no Events",
     )
 
     trial_name: str = Field(
@@ -112,12 +112,12 @@ class ExtenderSection(Section):
     trial_pairs: int = Field(
         96, ge=6, le=2000, description="pairs of blocks, one active and one in shadow, after which the field trial ends"
     )
-    trial_query: str = Field("", description="PromQL query of one value, recorded for each block; less is better")
+    trial_query: str = Field("", description="PromQL query for one value, recorded for each block; lower is better")
     trial_prometheus: Annotated[str, AfterValidator(http_address)] | None = Field(
         None, description="address of the Prometheus for the query; by default provider.address"
     )
 
-    # Fixed: watcher/settings/removed.py has the reasons.
+    # Constants that once were settings: watcher/settings/removed.py has the reasons.
     hot_percent: ClassVar[float] = 80.0
     decisions: ClassVar[int] = 10000
     trial_harm_points: ClassVar[float] = 35.0

@@ -1,4 +1,4 @@
-"""State of a running extender: whether it can score pods, by what, and why not."""
+"""State of a running extender: readiness, and the cluster, metrics, rules and profiles that it scores by."""
 
 from collections.abc import Callable
 from typing import Any

@@ -50,7 +50,7 @@ class ExtenderTelemetry(ServiceTelemetry):
             "trimaran_extender_chosen_rank", "rank of the chosen node by our scores", ["mode"], buckets=_RANKS
         )
         self._margins = histogram(
-            "trimaran_extender_chosen_margin", "points of the chosen node below our best node", ["mode"],
+            "trimaran_extender_chosen_margin", "score of our best node minus that of the chosen node", ["mode"],
             buckets=_SIGNED_POINTS,
         )  # fmt: skip
         self._regrets = histogram(
@@ -68,7 +68,7 @@ class ExtenderTelemetry(ServiceTelemetry):
         self.export(lambda: _view_metrics(view))
 
     def watch_workloads(self, use: WorkloadUse) -> None:
-        """Export the number of workloads whose learned use counts, read at every scrape."""
+        """Export the number of workloads whose use is learned, read at every scrape."""
         documentation = "workloads by whose learned use pods are scored; 0 if pods are scored by their requests"
         gauge = Gauge("trimaran_extender_known_workloads", documentation, registry=self.registry)
         gauge.set_function(lambda: use.workloads)
@@ -125,13 +125,13 @@ class ExtenderTelemetry(ServiceTelemetry):
 
 def _view_metrics(view: ClusterView) -> Iterator[Metric]:
     yield GaugeMetricFamily("trimaran_cluster_synced", "1 if nodes and pods are known, else 0", view.is_synced)
-    yield GaugeMetricFamily("trimaran_cluster_age_seconds", "time without news from the API server", view.age_seconds)
+    yield GaugeMetricFamily("trimaran_cluster_age_seconds", "time since the API server's last data", view.age_seconds)
     yield GaugeMetricFamily(
-        "trimaran_cluster_unknown_nodes", "nodes on which what a pod requests is not known", len(view.unknown_nodes)
+        "trimaran_cluster_unknown_nodes", "nodes with a pod whose requests are not known", len(view.unknown_nodes)
     )
     yield CounterMetricFamily("trimaran_cluster_lists", "full lists of nodes and pods that were read", view.lists)
     ends = asdict(view.outcomes).items()
-    documentation = "assumed placements by the way they ended"
+    documentation = "assumed placements that ended, by outcome"
     yield labelled(CounterMetricFamily, "trimaran_assumptions", documentation, "outcome", ends)
 
 
@@ -151,7 +151,7 @@ def _trial_metrics(trial: FieldTrial) -> Iterator[Metric]:
     )
     yield GaugeMetricFamily(
         "trimaran_extender_trial_blocked",
-        "1 if the field trial cannot be kept, so that the extender is in shadow, else 0",
+        "1 if the field trial cannot continue, so that the extender is in shadow, else 0",
         bool(trial.problem),
     )
 

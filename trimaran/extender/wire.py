@@ -24,7 +24,7 @@ from scoring import Pod, Workload
 MAX_CANDIDATES = 200_000
 MAX_DECODED_BYTES = 256 << 20  # estimated; whole Node objects take 4 to 6 times the memory of their JSON
 _LARGE_BODY_BYTES = 512 << 10  # names of 15,000 nodes; an estimate for each request would take as long as its decoding
-_MAX_NAME_LENGTH = 253  # of an object's name in Kubernetes; recorded decisions keep it
+_MAX_NAME_LENGTH = 253  # Kubernetes' limit; longer names would enlarge the recorded decisions
 _large_body = threading.Lock()
 _BEGIN = '{"Host":"'
 
@@ -74,7 +74,7 @@ class ExtenderArgs:
 
     @classmethod
     def from_fields(cls, fields: Mapping[str, Any], node_names: Sequence[str]) -> "ExtenderArgs":
-        """Build the arguments from a body's fields with the pod, and from candidates read elsewhere in the body.
+        """Build the arguments from the fields of a body, which have the pod, and from the names of the candidates.
 
         Raises:
             BadRequest: the pod is missing, or a candidate has no name.
@@ -84,7 +84,7 @@ class ExtenderArgs:
 
 @contextmanager
 def decoded_fields(body: bytes) -> Iterator[dict[str, Any]]:
-    """Decode a JSON body, and yield its fields by lower-case name; keep no large parts of them after the block.
+    """Decode a JSON body, and yield its fields by lower-case name. Callers must not store large parts of the fields.
 
     Raises:
         BadRequest: the body is not a JSON object, or would take too much memory.
@@ -141,16 +141,16 @@ def _names(nodes: object) -> tuple[str, ...]:
     for item in [] if items is None else _sequence(items, "Nodes.items"):
         metadata = item.get("metadata") if isinstance(item, dict) else None
         names.append(metadata.get("name") if isinstance(metadata, dict) else None)
-    return _unique_names(names, "the names of Nodes.items")
+    return _unique_names(names, "Nodes.items")
 
 
 def _unique_names(value: object, place: str) -> tuple[str, ...]:
     """Return the names in a list, each once; raise BadRequest if one is not a non-empty string."""
     names = _sequence(value, place)
     if len(names) > MAX_CANDIDATES:
-        raise BadRequest(f"{place} must be at most {MAX_CANDIDATES:,}")
+        raise BadRequest(f"{place} has {len(names):,} nodes; at most {MAX_CANDIDATES:,} are possible")
     if not set(map(type, names)) <= {str} or not all(names):
-        raise BadRequest(f"{place} must be non-empty strings")
+        raise BadRequest(f"{place} has a node whose name is not a non-empty string")
     return tuple(dict.fromkeys(names))
 
 
@@ -161,7 +161,7 @@ def _sequence(value: object, place: str) -> Sequence[Any]:
 
 
 def _any_case(document: object, place: str) -> dict[str, Any]:
-    """Return the fields of an object by lower-case name. Of keys that differ only in case the last counts, as in Go."""
+    """Return the fields of an object by lower-case name. If keys differ only in case, the last one counts, as in Go."""
     if not isinstance(document, dict):
         raise BadRequest(f"{place} must be an object")
     return {key.lower(): value for key, value in document.items()}

@@ -150,7 +150,7 @@ class ExtenderWorker(ControllerWorker):
         return view
 
     def _pods_to_share(self) -> ApiPods | None:
-        """Return the source of pods of an embedded watcher, which gets the pods of the cluster view; else None."""
+        """Return the pod source of an embedded watcher, which reads the cluster view's pods; None without one."""
         access = self._settings.cluster
         if access.watcher or not self._settings.extender.learned_use:
             return None

@@ -1,5 +1,5 @@
-"""Verdict on a KubeSchedulerConfiguration: whether a kube-scheduler of some version starts with it.
+"""Verdict on a KubeSchedulerConfiguration: whether kube-scheduler of a given version starts with the file.
 
-``verdict`` judges a file by the rules of kube-scheduler's sources, ``binary`` asks a kube-scheduler. Both have three
-answers, yes, no and not checked: a rule that is not known here never counts as kept.
+``verdict`` checks a file by the rules in kube-scheduler's source code, ``binary`` runs a kube-scheduler. The answer is
+yes, no or not checked: it is never yes if a value is checked by a rule that is not known here.
 """

@@ -18,12 +18,12 @@ _STRATEGIES = ("LeastAllocated", "MostAllocated", "RequestedToCapacityRatio")
 
 
 class ArgumentRules:
-    """Rules of one version.
+    """Rules of one Kubernetes version for the arguments of plugins.
 
     Args:
         version: Kubernetes version.
-        table: what the version reads.
-        findings: where refusals are recorded.
+        table: structs, plugins and feature gates of the version.
+        findings: collects the refused values.
     """
 
     def __init__(self, version: str, table: VersionTable, findings: Findings) -> None:
@@ -45,7 +45,7 @@ class ArgumentRules:
         """Check the arguments of a plugin, whether or not it is enabled."""
         if rule := self._rules.get(plugin):
             rule(path, arguments)
-        elif plugin != "NodeResourcesFit":  # checked where it is enabled: upstream's table misspells its name
+        elif plugin != "NodeResourcesFit":  # checked only where it is enabled: upstream's table misspells its name
             self._findings.leave(path, f"the rules of {plugin} are not known")
 
     def check_fit(self, path: str, arguments: Arguments, *, ignored_by_extender: bool) -> None:
@@ -54,7 +54,7 @@ class ArgumentRules:
         Args:
             path: path of the arguments.
             arguments: the arguments.
-            ignored_by_extender: an extender's resources replace ``ignoredResources``.
+            ignored_by_extender: whether the resources of an extender replace ``ignoredResources``.
         """
         for key in ("ignoredResources", "ignoredResourceGroups"):
             if key == "ignoredResources" and ignored_by_extender:
@@ -105,7 +105,7 @@ class ArgumentRules:
         seen = set()
         for index, resource in enumerate(arguments.get("resources", [])):
             name = resource.get("name", "")
-            self._unless(name not in seen, f"{path}.resources[{index}].name", "there is one with this name already")
+            self._unless(name not in seen, f"{path}.resources[{index}].name", "an earlier resource has this name")
             self._unless((resource.get("weight", 0) or 1) == 1, f"{path}.resources[{index}].weight", "must be 1")
             seen.add(name)
 
@@ -124,7 +124,7 @@ class ArgumentRules:
             known = action in {"DoNotSchedule", "ScheduleAnyway"}
             self._unless(known, f"{where}.whenUnsatisfiable", "must be DoNotSchedule or ScheduleAnyway")
             self._unless("labelSelector" not in constraint, f"{where}.labelSelector", "must be absent")
-            repeated = "there is one with this topologyKey and whenUnsatisfiable already"
+            repeated = "an earlier constraint has the same topologyKey and whenUnsatisfiable"
             self._unless((key, action) not in seen, where, repeated)
             seen.add((key, action))
 
@@ -137,7 +137,7 @@ class ArgumentRules:
             self._shape(f"{path}.shape", arguments["shape"])
 
     def _dynamic_resources(self, path: str, arguments: Arguments) -> None:
-        # Upstream checks their values and the gates together; these gates are on by default where the keys exist.
+        # Upstream checks values together with gates; these gates are on by default in versions that have the keys.
         if "filterTimeout" in arguments:
             on = "DRASchedulerFilterTimeout" in self._gates
             where = f"{path}.filterTimeout"

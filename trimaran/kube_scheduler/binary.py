@@ -1,7 +1,7 @@
-"""Verdict of a kube-scheduler program on a file: it reads and validates the file, writes the result, and ends.
+"""Verdict of a kube-scheduler program on a configuration file.
 
-The program runs with ``--write-config-to`` on a copy of the file. In the copy a made-up kubeconfig stands for the real
-one, and certificate files that this machine does not have are left out. The program sends no requests.
+The program runs with ``--write-config-to`` on a copy of the file: it validates the copy, writes the result, and exits
+without sending requests. The copy names an invented kubeconfig, and no certificate files that this machine lacks.
 """
 
 import re
@@ -38,7 +38,7 @@ _FILES = ("caFile", "certFile", "keyFile")
 
 @dataclass(frozen=True)
 class KubeSchedulerProgram:
-    """A kube-scheduler, which may have plugins of its own.
+    """Program of a kube-scheduler, which may have plugins that Kubernetes does not have.
 
     Attributes:
         path: path of the program.
@@ -62,7 +62,7 @@ class KubeSchedulerProgram:
         return f"kube-scheduler {match[1]}"
 
     def verdict(self, text: bytes) -> StartVerdict:
-        """Ask whether it starts with a file.
+        """Run the program to find out whether it starts with a configuration file.
 
         Raises:
             ValueError: the program cannot be run, or is not a kube-scheduler.
@@ -78,14 +78,14 @@ class KubeSchedulerProgram:
                 run = _run(self.path, *flags, "--secure-port", "0", "--master", "http://127.0.0.1:1")
             except subprocess.TimeoutExpired:
                 return StartVerdict(
-                    unchecked=(FileProblem("", f"it did not end within {_SECONDS:.0f} s"),), judge=judge
+                    unchecked=(FileProblem("", f"the program did not exit within {_SECONDS:.0f} s"),), judge=judge
                 )
             if run.returncode == 0 and written.exists():
                 return StartVerdict(unchecked=tuple(absent), judge=judge)
         reason = _reason(run.stderr + run.stdout).replace(str(copy), "the file")
         if run.returncode <= 0 or _NOT_ABOUT_THE_FILE.search(reason):
             return StartVerdict(
-                unchecked=(FileProblem("", f"it ended with status {run.returncode}: {reason}"),), judge=judge
+                unchecked=(FileProblem("", f"the program exited with status {run.returncode}: {reason}"),), judge=judge
             )
         if missing := _MISSING.findall(reason):
             return StartVerdict(missing=tuple(missing), judge=judge)
@@ -108,7 +108,7 @@ def _run(path: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
 
 
 def _reason(log: str) -> str:
-    """Return the error that a kube-scheduler ended with, in one line."""
+    """Return the last error in a kube-scheduler's log, as one line."""
     errors = _ERROR.findall(log)
     if errors:
         return " ".join(errors[-1].replace('\\"', '"').replace("\\n", " ").replace("\\t", " ").split())
@@ -118,9 +118,9 @@ def _reason(log: str) -> str:
 
 
 def _portable(text: bytes, kubeconfig: Path) -> tuple[bytes, list[FileProblem]]:
-    """Return a copy of a file without paths that only the control plane has, and the certificate files left out.
+    """Replace the paths in a file that exist on the control plane only; return the new text and the removed paths.
 
-    Only these values are replaced, so that kube-scheduler parses the rest unchanged.
+    The rest of the text stays the same, so that kube-scheduler parses what the user wrote.
     """
     try:
         decoded, nodes = text.decode(), list(_paths(compose_yaml(text)))
@@ -150,7 +150,7 @@ def _quoted(text: str) -> str:
 
 
 def _paths(root: yaml.Node | None) -> Iterator[tuple[str, yaml.ScalarNode]]:
-    """Yield the nodes of the kubeconfig and of the certificate files, each with its path."""
+    """Yield the YAML nodes that name the kubeconfig and the certificate files, each after the path of its key."""
     for node in _texts(_values([root], "clientConnection"), "kubeconfig"):
         yield "clientConnection.kubeconfig", node
     for listed in _values([root], "extenders"):
@@ -166,7 +166,7 @@ def _values(nodes: Iterable[yaml.Node | None], key: str) -> list[yaml.Node]:
 
 
 def _texts(nodes: Iterable[yaml.Node], key: str) -> Iterator[yaml.ScalarNode]:
-    """Yield the values of a key that kube-scheduler reads as strings; it refuses others."""
+    """Yield the values of a key that are strings for kube-scheduler; it refuses other values."""
     for node in _values(nodes, key):
         if isinstance(node, yaml.ScalarNode) and isinstance(scalar_value(node), str):
             yield node

@@ -42,11 +42,11 @@ def nanoseconds(text: str) -> int | None:
 
 
 class Decoder:
-    """Decoder that records every mismatch.
+    """Decoder that records every value of a wrong type and every unknown key.
 
     Args:
         structs: structs by name.
-        findings: where mismatches are recorded.
+        findings: collects these values and keys.
     """
 
     def __init__(self, structs: Mapping[str, Struct], findings: Findings) -> None:
@@ -54,7 +54,7 @@ class Decoder:
         self._findings = findings
 
     def decode(self, value: Any, kind: str, path: str) -> Any:
-        """Return a value as a type, with durations in nanoseconds; keys that are null or do not fit are left out."""
+        """Convert a value to a Go type, durations to nanoseconds. Omit keys with null or a wrong type."""
         if kind.startswith("*"):
             return None if value is None else self.decode(value, kind[1:], path)
         if kind == "any":

@@ -1,4 +1,4 @@
-"""Problems that are found in a file, and what could not be decided."""
+"""Problems of a configuration file, and values that could not be checked."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class FileProblem:
-    """Reason why kube-scheduler refuses a file, or why that is not known.
+    """Reason why kube-scheduler refuses a file, or why a value could not be checked.
 
     Attributes:
         path: path of the key in the file, such as ``profiles[0].plugins.score``; "" for the whole file.
         reason: explanation.
-        name: path as in the notes on a configuration, such as ``NodeResourcesFitArgs.resources``.
+        name: shorter form of the path for messages, such as ``NodeResourcesFitArgs.resources``.
     """
 
     path: str
@@ -27,8 +27,8 @@ class Findings:
     """Problems of a file, in the order in which they are found.
 
     Attributes:
-        refused: why kube-scheduler refuses the file.
-        unchecked: what could not be decided.
+        refused: reasons why kube-scheduler refuses the file.
+        unchecked: values that could not be checked.
         missing: plugins that the file enables and kube-scheduler does not have.
     """
 
@@ -55,10 +55,10 @@ class StartVerdict:
     """Answer to the question whether kube-scheduler starts with a file.
 
     Attributes:
-        refused: why it does not, apart from missing plugins.
-        unchecked: what is not known.
+        refused: reasons why it does not start, apart from missing plugins.
+        unchecked: values that could not be checked.
         missing: names of plugins that the file enables and kube-scheduler does not have.
-        judge: what the answer is from, such as ``the rules of kube-scheduler 1.37``.
+        judge: source of the answer, such as ``the rules of kube-scheduler 1.37``.
     """
 
     refused: tuple[FileProblem, ...] = ()

@@ -1,4 +1,4 @@
-"""Plugins of a profile, as kube-scheduler's framework puts them together at its start.
+"""Plugins of a profile at each extension point, which kube-scheduler's framework computes at its start.
 
 Source: default_plugins.go of k8s.io/kubernetes/pkg/scheduler/apis/config/v1, and NewFramework, updatePluginList and
 expandMultiPointPlugins of pkg/scheduler/framework/runtime/framework.go.
@@ -21,11 +21,11 @@ class Framework:
 
     Attributes:
         path: path of the profile.
-        plugins: its ``plugins``.
-        table: what this version of kube-scheduler has.
-        others: names of plugins that this kube-scheduler has in addition, None for any.
-        scores: names of those of them that only score nodes, and whose arguments are checked elsewhere; of the rest
-            neither extension points nor arguments are known.
+        plugins: value of the profile's ``plugins``.
+        table: structs, plugins and defaults of this version of kube-scheduler.
+        others: names of plugins that this kube-scheduler has in addition; None allows all names.
+        scores: names of the ``others`` that only score nodes, and whose arguments are checked elsewhere; the extension
+            points and arguments of the rest are not known.
         needed: names of all enabled plugins.
         queue_sort: plugins that order the queue.
     """
@@ -39,7 +39,7 @@ class Framework:
     queue_sort: list[str] = field(default_factory=list)
 
     def build(self, findings: Findings) -> None:
-        """Put the plugins together, and record why kube-scheduler does not start with them."""
+        """Compute the plugins of each extension point, and record the reasons why kube-scheduler refuses them."""
         multi = self._multi_point()
         enabled = {point: self._names(point, "enabled") for point in self.table.structs["Plugins"] if point != _MULTI}
         self.needed = {*multi, *(name for names in enabled.values() for name in names)}
@@ -72,7 +72,7 @@ class Framework:
         """Return the plugins at ``multiPoint``: the defaults that are not disabled, then the file's."""
         disabled, own = set(self._names(_MULTI, "disabled")), self._names(_MULTI, "enabled")
         defaults = [] if "*" in disabled else [name for name in self.table.defaults if name not in disabled]
-        # An own entry replaces the default of its name once; a second entry stays, and is a double registration.
+        # An entry of the file replaces the default plugin of its name once; a second entry stays, and is refused later.
         last = {name: index for index, name in enumerate(own)}
         return [*defaults, *(name for index, name in enumerate(own) if name not in defaults or last[name] != index)]
 
@@ -86,7 +86,7 @@ class Framework:
                 findings.refuse(where, f"{name} is enabled twice")
 
     def _expanded(self, point: str, names: list[str], multi: list[str], findings: Findings) -> list[str]:
-        """Return the plugins of an extension point, with those of ``multiPoint``."""
+        """Return the plugins of an extension point, with those that ``multiPoint`` adds."""
         disabled, added = self._names(point, "disabled"), list[str]()
         for name in multi if "*" not in disabled else ():
             if point not in self.table.plugins.get(name, ()) or name in disabled or name in names:

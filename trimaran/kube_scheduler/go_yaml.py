@@ -1,7 +1,7 @@
 """Values of a YAML or JSON text as kube-scheduler's Go libraries read them, which differ from PyYAML's.
 
 A plain ``1e3``, ``0o17`` or ``08`` is a number, ``1:30`` and a date are strings, ``y`` is true, and a repeated key is
-an error. YAML becomes JSON on the way, so that the number 1.0 arrives as 1. Source: resolve.go of go.yaml.in/yaml/v2,
+an error. The Go library converts YAML to JSON, so 1.0 is read as 1. Source: resolve.go of go.yaml.in/yaml/v2,
 and yaml.go of sigs.k8s.io/yaml.
 """
 
@@ -31,11 +31,11 @@ _MAX_WRITTEN_OUT = 1e21  # Go's JSON writes larger numbers with an exponent, whi
 
 
 class Refused(ValueError):
-    """kube-scheduler's parser refuses the text."""
+    """Error for a text that kube-scheduler's parser refuses."""
 
 
 class Unclear(ValueError):
-    """It is not known how kube-scheduler's parser reads the text."""
+    """Error for a text of which it is not known how kube-scheduler's parser reads it."""
 
 
 def go_values(text: bytes) -> Any:
@@ -67,15 +67,15 @@ def _from_json(text: str) -> Any:
     try:
         values = parse_json(text, _unique)
     except json.JSONDecodeError as error:
-        raise Refused(f"a text that begins with {{ is read as JSON, and is not: {error}") from None
+        raise Refused(f"the file begins with {{, but is not valid JSON: {error}") from None
     except RecursionError:
-        raise Unclear("it is nested too deeply") from None
+        raise Unclear("the file is nested too deeply") from None
     except (Refused, Unclear):
         raise
     except ValueError as error:
         raise Unclear(str(error)) from None
     if re.search(r"\b(NaN|Infinity)\b", text):
-        raise Unclear("it may contain NaN or infinite numbers")
+        raise Unclear("the file may contain NaN or infinite numbers")
     return values
 
 
@@ -89,7 +89,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 class _Reader:
-    """Converter of YAML nodes, which remembers anchored ones; ``text`` is the text that the nodes are of."""
+    """Converter of the YAML nodes of ``text``. A node with an anchor is converted only once."""
 
     def __init__(self, text: str) -> None:
         self._text = text.removeprefix("\ufeff")
@@ -104,7 +104,7 @@ class _Reader:
     def _convert(self, node: yaml.Node) -> Any:
         written = self._text[node.start_mark.index : node.start_mark.index + 200]
         if re.match(r"(&\S+\s+)?!", written):
-            raise Unclear(f"line {node.start_mark.line + 1}: it has a YAML tag")
+            raise Unclear(f"line {node.start_mark.line + 1}: YAML tags are not checked")
         if isinstance(node, yaml.MappingNode):
             return self._mapping(node)
         if isinstance(node, yaml.SequenceNode):
@@ -130,7 +130,7 @@ def scalar_value(node: yaml.Node) -> Any:
     """Return the value of a node that is neither a mapping nor a list.
 
     Raises:
-        Refused: it is a number that is not finite.
+        Refused: the value is a number that is not finite.
     """
     if not isinstance(node, yaml.ScalarNode) or node.style in {"'", '"', "|", ">"}:
         return node.value
@@ -139,7 +139,7 @@ def scalar_value(node: yaml.Node) -> Any:
         return value
     if not math.isfinite(value):
         raise Refused(f"line {node.start_mark.line + 1}: the number is not finite")
-    # As it arrives through JSON: without a fraction it is an integer.
+    # kube-scheduler reads the number from JSON, in which a number without a fraction is an integer.
     return int(value) if value.is_integer() and abs(value) < _MAX_WRITTEN_OUT else value
 
 
@@ -165,5 +165,5 @@ def _plain(text: str) -> Any:
 
 
 def _float(text: str) -> float | str:
-    """Return a number; the text if it is none, or too large for Go."""
+    """Return the number in a text; the text itself if it is not a number, or too large for Go."""
     return number if _FLOAT.fullmatch(text) and math.isfinite(number := float(text)) else text

@@ -1,4 +1,4 @@
-"""Names as the Kubernetes API checks them. Source: k8s.io/apimachinery/pkg/util/validation."""
+"""Validation of names by the rules of the Kubernetes API. Source: k8s.io/apimachinery/pkg/util/validation."""
 
 import re
 from typing import Any
@@ -39,7 +39,7 @@ def problem_of_requirement(requirement: dict[str, Any]) -> str:
         return f"values must be empty for {operator}"
     if operator in {"Gt", "Lt"} and (len(values) != 1 or not _is_int64(values[0])):
         return f"values must be one integer for {operator}"
-    return "" if all(value == "" or is_name(value) for value in values) else "values must be values of labels"
+    return "" if all(value == "" or is_name(value) for value in values) else "values must be valid label values"
 
 
 def _is_int64(text: str) -> bool:

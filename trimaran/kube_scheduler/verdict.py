@@ -1,4 +1,4 @@
-"""Verdict of kube-scheduler's own rules on a file, without a kube-scheduler.
+"""Verdict on a configuration file by kube-scheduler's own rules, without running a kube-scheduler.
 
 Source: ValidateKubeSchedulerConfiguration of k8s.io/kubernetes/pkg/scheduler/apis/config/validation, SetDefaults of
 apis/config/v1, and New of pkg/scheduler, all with the feature gates that are on by default.
@@ -36,7 +36,7 @@ def verdict_of(
         text: the file.
         kubernetes_version: version of kube-scheduler.
         others: names of plugins that this kube-scheduler has in addition to those of Kubernetes; None for any name.
-        scores: names of those of them that only score nodes, and whose arguments are checked elsewhere.
+        scores: names of the ``others`` that only score nodes, and whose arguments are checked elsewhere.
 
     Raises:
         ValueError: the version is not known.
@@ -57,7 +57,7 @@ def verdict_of(
 
 
 def _names_of(values: Any) -> Callable[[str], str]:
-    """Return the function that gives a path the form of the notes, such as ``NodeResourcesFitArgs.resources``."""
+    """Return a function that shortens a path for messages, such as to ``NodeResourcesFitArgs.resources``."""
     names = {
         f"profiles[{i}].pluginConfig[{j}].args": f"{entry['name']}Args"
         for i, profile in _mappings(values, "profiles")
@@ -80,7 +80,7 @@ def _mappings(values: Any, key: str) -> list[tuple[int, Mapping[str, Any]]]:
 
 
 class _File:
-    """Check of one file."""
+    """Validator of one configuration file."""
 
     def __init__(
         self, values: Any, version: str, others: Collection[str] | None, scores: Collection[str], findings: Findings
@@ -96,7 +96,7 @@ class _File:
 
     def check(self) -> None:
         if not isinstance(self._values, Mapping):
-            return self._findings.refuse("", f"it is not a {_KIND}")
+            return self._findings.refuse("", f"the file is not a {_KIND}")
         self._check_kind(self._values, _KIND, "", required=True)
         decoded = self._decoder.decode(self._values, _KIND, "")
         profiles = decoded.get("profiles", []) or [{}]
@@ -120,7 +120,7 @@ class _File:
         return None
 
     def _check_kind(self, values: Mapping[str, Any], kind: str, path: str, *, required: bool = False) -> None:
-        """Check ``apiVersion`` and ``kind``; in arguments both may be absent."""
+        """Check ``apiVersion`` and ``kind``; in the arguments of a plugin both may be absent."""
         for key, expected in {"apiVersion": _GROUP_VERSION, "kind": kind}.items():
             written, where = values.get(key), f"{path}.{key}" if path else key
             if (written is None or written == "") and not required:
@@ -131,7 +131,7 @@ class _File:
                 self._unless(written == expected, where, f"must be {expected}, got {quoted(written)}")
 
     def _decoded_arguments(self, number: int, profile: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the decoded arguments of the plugins that have a type for them, by path."""
+        """Return the decoded arguments of the plugins whose type of arguments is known, by path."""
         decoded = {}
         for index, entry in enumerate(profile.get("pluginConfig", [])):
             kind, written = f"{entry.get('name', '')}Args", entry.get("args")
@@ -224,7 +224,7 @@ class _File:
         for number, profile in enumerate(profiles):
             name, path = profile.get("schedulerName", default), f"profiles[{number}].schedulerName"
             self._unless(name, path, "must not be empty")
-            self._unless(name not in seen, path, f"there is a profile for {quoted(name)} already")
+            self._unless(name not in seen, path, f"an earlier profile has the name {quoted(name)}")
             seen.add(name)
 
     def _check_queue_sorts(self, profiles: list[dict[str, Any]], frameworks: list[Framework]) -> None:
@@ -251,7 +251,7 @@ class _File:
             for index, resource in enumerate(extender.get("managedResources", [])):
                 name, where = resource.get("name", ""), f"{path}.managedResources[{index}].name"
                 self._unless(is_qualified(name) and is_extended_resource(name), where, "must be an extended resource")
-                self._unless(name not in resources, where, f"{name} is managed already")
+                self._unless(name not in resources, where, f"{name} is listed already")
                 resources.add(name)
             self._check_tls(f"{path}.tlsConfig", extender.get("tlsConfig", {}))
         binders = [extender for extender in extenders if extender.get("bindVerb")]

@@ -1,3 +1,3 @@
-"""Scheduler: kube-scheduler's framework over arrays. The state machine is pure; the service gives it a live cluster."""
+"""Scheduler: kube-scheduler's framework over arrays, as a state machine. The service connects it to a live cluster."""
 
 STATUS = "/status"  # route with the state of the scheduler

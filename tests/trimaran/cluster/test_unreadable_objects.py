@@ -79,7 +79,7 @@ def test_a_node_with_an_unreadable_pod_gets_no_pods() -> None:
     apply()
     refused = scheduler.next(0.0)
     assert isinstance(refused, Unschedulable)
-    assert "what a pod on them requests is not known: node-1." in refused.message
+    assert "they have a pod whose requests are not known: node-1." in refused.message
     feed.drop(bad)
     apply()
     placed = scheduler.next(60.0)

@@ -74,12 +74,12 @@ def test_each_difference_is_named(document, running) -> None:
     running["profiles"].append({**running["profiles"][0], "schedulerName": "third"})
     running["extenders"].append({"urlPrefix": "http://third/", "prioritizeVerb": "prioritize", "weight": 1})
     assert list(differences(document, running)) == [
-        "profile trimaran: TaintToleration scores with weight 30, running with weight 3",
-        "profile trimaran: NodeAffinity scores with weight 20, running with weight 0",
+        "profile trimaran: TaintToleration has weight 30 in the file, weight 3 when running",
+        "profile trimaran: NodeAffinity has weight 20 in the file, weight 0 when running",
         "profile other: the running kube-scheduler has no such profile",
         "profile third: only the running kube-scheduler has it",
-        "extender http://127.0.0.1:2021: weight is 1, running with 5",
-        "extender http://127.0.0.1:2021: filterVerb is no such field, running with filter",
+        "extender http://127.0.0.1:2021: weight is 1 in the file, 5 when running",
+        "extender http://127.0.0.1:2021: filterVerb is no such field in the file, filter when running",
         "extender http://second: the running kube-scheduler has no such extender",
         "extender http://third: only the running kube-scheduler has it",
     ]
@@ -91,8 +91,9 @@ def test_a_timeout_may_be_written_in_any_notation(document, running, written: st
     document["extenders"][0]["httpTimeout"] = written
     assert list(differences(document, running)) == []
     document["extenders"][0]["httpTimeout"] = "400ms"
+    theirs = running["extenders"][0]["httpTimeout"]
     assert list(differences(document, running)) == [
-        f"extender http://127.0.0.1:2021: httpTimeout is 400ms, running with {running['extenders'][0]['httpTimeout']}"
+        f"extender http://127.0.0.1:2021: httpTimeout is 400ms in the file, {theirs} when running"
     ]
 
 
@@ -111,7 +112,7 @@ def test_the_names_of_go_fields_are_read(document) -> None:
     assert list(differences(document, read_configz(json.dumps(body).encode()), "1.33")) == []
     enabled[0]["weight"] = 50
     assert list(differences(document, read_configz(json.dumps(body).encode()), "1.33")) == [
-        "profile trimaran: TaintToleration scores with weight 50, running with weight 30"
+        "profile trimaran: TaintToleration has weight 50 in the file, weight 30 when running"
     ]
 
 
@@ -129,7 +130,7 @@ def test_plugins_of_the_users_own_are_compared(document, running) -> None:
     assert list(differences(document, running, allow=["Mine"])) == []
     document["profiles"][0]["plugins"]["score"]["enabled"][-1]["weight"] = 10
     assert list(differences(document, running, allow=["Mine"])) == [
-        "profile trimaran: Mine scores with weight 10, running with weight 20"
+        "profile trimaran: Mine has weight 10 in the file, weight 20 when running"
     ]
 
 

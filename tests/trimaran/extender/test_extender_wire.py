@@ -64,12 +64,15 @@ def test_empty_or_missing_nodes_are_valid(nodes) -> None:
         (b'{"Pod": {"spec": {"containers": 7}}}', "the Pod cannot be read"),
         (b'{"Pod": {"spec": {"containers": [{"resources": {"requests": {"cpu": "much"}}}]}}}', "cannot be read"),
         (b'{"Pod": {"metadata": {"name": "a"}}, "NodeNames": "node-1"}', "NodeNames must be a list"),
-        (b'{"Pod": {"metadata": {"name": "a"}}, "NodeNames": ["node-1", 7]}', "NodeNames must be non-empty strings"),
+        (
+            b'{"Pod": {"metadata": {"name": "a"}}, "NodeNames": ["node-1", 7]}',
+            "NodeNames has a node whose name is not a non-empty string",
+        ),
         (b'{"Pod": {"metadata": {"name": "a"}}, "Nodes": []}', "Nodes must be an object"),
         (b'{"Pod": {"metadata": {"name": "a"}}, "Nodes": {"items": {}}}', "Nodes.items must be a list"),
         (
             b'{"Pod": {"metadata": {"name": "a"}}, "Nodes": {"items": [{}]}}',
-            "the names of Nodes.items must be non-empty strings",
+            "Nodes.items has a node whose name is not a non-empty string",
         ),
     ],
 )

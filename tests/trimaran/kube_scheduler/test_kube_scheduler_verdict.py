@@ -195,9 +195,9 @@ def test_another_program_is_not_asked(tmp_path, program, problem):
     [
         ("""echo 'E1128 run.go] "command failed" err="a \\"b\\""' >&2; exit 1""", 'no: a "b"'),
         ("""echo 'err="score: ScorePlugin \\"X\\" does not exist"' >&2; exit 1""", "no: it has no plugin X"),
-        ("echo 'Error: unknown flag: --write-config-to' >&2; exit 1", "not checked: it ended with status 1"),
-        ("kill -9 $$", "not checked: it ended with status -9"),
-        ("exit 0", "not checked: it ended with status 0"),
+        ("echo 'Error: unknown flag: --write-config-to' >&2; exit 1", "not checked: the program exited with status 1"),
+        ("kill -9 $$", "not checked: the program exited with status -9"),
+        ("exit 0", "not checked: the program exited with status 0"),
         ('cp "$2" "$4"; exit 0', "not checked: extenders[0].tlsConfig.caFile: the file /no/ca is not on this machine"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Decision: record of one prioritize request, with the scores, the node that the pod was bound to, and its load."""
+"""Decision: record of one prioritize request, with its scores, the node that was chosen, and the nodes' later loads."""
 
 import math
 from array import array
@@ -89,12 +89,12 @@ class Decision:
         best, best_score: our best node and its score, also in shadow mode. The best node has the highest sum of our
             scores and the in-tree scores. Empty if the nodes could not be scored.
         requests: CPU and memory requests of the pod, in millicores and bytes.
-        expectation: expected use that the pod was scored by; None if the nodes could not be scored.
-        plan: plan of the rebalancer that the pod is the replacement of; None if there is none.
+        expectation: expected use of the pod, from which its scores were computed; None if no node could be scored.
+        plan: plan of the rebalancer, if the pod replaces a pod that the rebalancer moved; None for other pods.
         chosen: node that the pod was bound to; None until known.
         placement_regret: load of the chosen node compared with our best node (see ``regret``); None until measured.
         manifest: requests and scheduling constraints of the pod as JSON; ``null`` if longer than 16 KB.
-        nodes: explained nodes; None until the decision is closed, and if the nodes could not be scored.
+        nodes: explained nodes; None while the decision is open, or if the nodes could not be scored.
     """
 
     pod: str

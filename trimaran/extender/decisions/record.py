@@ -6,8 +6,8 @@ request. The decision is closed when its pod is bound or after a timeout: the ex
 chosen node are then stored in packed form, and rendered on request. The record is bounded in number and bytes; the
 oldest decisions are evicted first, closed ones before open ones. A restart loses the record.
 
-A decision is identified by the namespace, the name and the uid of its pod, because all three come from the request: who
-may read about one pod must not get the decision about another one with the same uid.
+A decision is identified by the namespace, name and uid of its pod. All three come from the request, which may have the
+uid of another pod: a user who may read about one pod must not get the decision about the other pod.
 """
 
 import logging
@@ -47,7 +47,7 @@ class DecisionCounters(Protocol):
         """Observe the times of a request, and the age of its metrics; None without metrics."""
 
     def count_placement(self, decision: Decision, herd_ratio: float) -> None:
-        """Count a pod that was bound, and set the share of the last 100 pods that are on one node."""
+        """Count a bound pod, and set the largest share of the last 100 bound pods that went to one node."""
 
     def count_regret(self, regret: PlacementRegret) -> None:
         """Count the regret of a decision."""
@@ -144,7 +144,7 @@ class DecisionRecord:
             return (opened.decision if opened else self._closed[key]).as_document()
 
     def recent(self, limit: int) -> list[dict[str, Any]]:
-        """Return summaries of the last decisions: first those that wait for a binding, newest first in each group."""
+        """Return summaries of the last decisions: first those about pods without a node, newest first in each group."""
         self._drain_queue()
         with self._lock:
             open_decisions = [each.decision for each in reversed(self._open.values())]
@@ -154,8 +154,8 @@ class DecisionRecord:
         """Return the regret table as a JSON object, with the number of decisions that it does not count.
 
         The regret table has a row for each scheduler and mode: loads of the chosen nodes and of our best nodes.
-        ``waiting`` decisions are not measured yet; ``left_out`` ones never will be, because their pods ended before
-        their window did, or a node was not measured.
+        ``waiting`` counts the decisions that are not measured yet, and ``left_out`` those that cannot be measured: the
+        pod ended before its window did, or a node has no metrics.
         """
         with self._lock:
             regrets, waiting, left_out = tuple(self._regrets), len(self._unmeasured), self._left_out
@@ -259,7 +259,7 @@ class DecisionRecord:
             (ripe if decision.chosen and decision.chosen.bound_at <= start else waiting).append(decision)
         if not ripe:
             return
-        with self._lock:  # first: a decision that cannot be measured must not keep back all later ones
+        with self._lock:  # before measuring: if a decision raises an exception, later ones must still be measured
             self._unmeasured = waiting
         with self._view.reading() as cluster:
             nodes = cluster.copy()
@@ -307,11 +307,11 @@ def explain_undecided(nodes: NodeTable, pod: str) -> dict[str, Any] | None:
 
 def _reasons(pod: Pod) -> list[str]:
     if pod.nominated_node_name:
-        return [f"preemption made room on {pod.nominated_node_name}, which is tried before other nodes are scored"]
+        return [f"preemption chose {pod.nominated_node_name}, and kube-scheduler tries it before it scores other nodes"]
     return [
         "only one node was feasible, so there was no choice",
-        "kube-scheduler placed it like the previous pod (it batches equal pods)",
-        "it was placed before this process started, or its decision was evicted from the record",
-        "it was not scheduled: a DaemonSet's pod, a static pod, or a pod with spec.nodeName",
-        "its scheduler has no extender, or could not reach this one",
+        "kube-scheduler reused the scores of the previous, equal pod (batching)",
+        "the pod was placed before this process started, or its decision was evicted from the record",
+        "the pod was not scheduled: it is a DaemonSet's pod, a static pod, or has spec.nodeName",
+        "the pod's scheduler has no extender, or could not reach this extender",
     ]

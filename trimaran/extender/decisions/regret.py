@@ -36,7 +36,7 @@ from watcher.model import MetricType, WatcherMetrics, averages
 
 RESOURCES = {CPU: MetricType.CPU, MEMORY: MetricType.MEMORY}
 Use = Mapping[str, float]
-"""Resource to percent of a node's capacity."""
+"""Use of a node by resource, percent of the node's capacity."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +112,8 @@ class MeasuredWindow:
 
         Args:
             node_name: name of the node.
-            since: time of the decision; the expected use of pods placed then or later is taken out.
-            own_uid: uid of the pod of the decision, which is not taken out.
+            since: time of the decision; the expected use of pods placed then or later is subtracted.
+            own_uid: uid of the decision's pod, whose use is not subtracted.
         """
         if node_name not in self._snapshot.data or node_name not in self._nodes:
             return None
@@ -137,7 +137,7 @@ class MeasuredWindow:
     def levels(self) -> Mapping[str, float]:
         """Use of all measured nodes as a share of the requests of their pods, by resource, at most 1.
 
-        The limit is for clusters in which most of the use is by pods without requests and by the system.
+        The limit matters in clusters where pods without requests and system processes use most.
         """
         used, requested = dict.fromkeys(RESOURCES, 0.0), dict.fromkeys(RESOURCES, 0)
         for row, name in enumerate(self._nodes.names):
@@ -168,7 +168,7 @@ def regret_table(regrets: Iterable[PlacementRegret], hot_percent: float) -> list
     """Return the regret table: a row for each scheduler and mode (active or shadow), as JSON objects.
 
     Each row has the number of pods, the mean loads of the chosen nodes and of our best nodes, mean and 95th percentile
-    of the regret, and the number of hot nodes of both kinds.
+    of the regret, and the numbers of hot chosen nodes and of hot best nodes.
 
     Args:
         regrets: regrets of single placements.

@@ -62,7 +62,7 @@ def differences(records: Sequence[BlockRecord], outcome: str, *, adjusted: bool 
     Args:
         records: blocks of the trial.
         outcome: name of the outcome.
-        adjusted: whether to adjust them for the mean load of all nodes.
+        adjusted: whether to adjust the differences for the mean load of all nodes.
     """
     both = _with_outcome(records, outcome)
     raw = np.array([active.outcomes[outcome] - shadow.outcomes[outcome] for shadow, active in both], np.float64)
@@ -73,7 +73,7 @@ def differences(records: Sequence[BlockRecord], outcome: str, *, adjusted: bool 
 
 
 def effect(records: Sequence[BlockRecord], outcome: str) -> TrialEffect | None:
-    """Return the effect on an outcome; None if no pair has it."""
+    """Return the effect of acting on an outcome; None if no pair has this outcome."""
     both = _with_outcome(records, outcome)
     if not both:
         return None
@@ -89,14 +89,14 @@ def _with_outcome(records: Sequence[BlockRecord], outcome: str) -> list[tuple[Bl
 def swap_interval(observed: Float64s) -> tuple[float | None, float | None]:
     """Return the 95 percent interval of a constant effect, from the differences within pairs.
 
-    A swap of some pairs is less extreme than what was observed for all effects between two ends: the smaller and the
-    larger of the mean differences of the swapped and of the other pairs. So quantiles of these ends are the interval.
+    A random swap of pairs does not reject an effect that lies between the mean difference of the swapped pairs and that
+    of the other pairs. The ends of the interval are quantiles of the lower and of the higher one of these two means.
     """
     count = len(observed)
     if count < MIN_PAIRS:
         return None, None
     if count <= _MOST_EXACT:
-        # Swapping the complement has the same ends, so half of the assignments suffices; the first swaps nothing.
+        # Swapping all other pairs gives the same two means, so half of the assignments suffices; 0 swaps nothing.
         swapped = (np.arange(1, 2 ** (count - 1))[:, None] >> np.arange(count)) & 1 == 1
     else:
         swapped = np.random.default_rng(_SEED).random((_SWAPS, count)) < 0.5
@@ -104,7 +104,7 @@ def swap_interval(observed: Float64s) -> tuple[float | None, float | None]:
     inside = swapped.sum(axis=1)
     sums = swapped @ observed
     means = np.stack([sums / inside, (observed.sum() - sums) / (count - inside)])
-    # The assignment that happened is as extreme as itself for every effect: it counts as one of those outside.
+    # The assignment that happened counts as one that rejects: for every effect it is as extreme as itself.
     rank = int(LEVEL * (len(swapped) + 1)) - 1
     low, high = np.sort(means.min(axis=0))[rank], np.sort(means.max(axis=0))[len(swapped) - 1 - rank]
     return float(low), float(high)

@@ -29,7 +29,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class TrialSources:
-    """Sources that a trial reads, and its reports.
+    """Inputs of a field trial, and its callback for Events.
 
     Attributes:
         metrics: source of the metrics.
@@ -62,7 +62,7 @@ class FieldTrial:
         plan: returns the current settings of the trial; None while the extender is in another mode.
         sources: sources of the outcomes.
         cycle_seconds: time between two cycles.
-        late_seconds: time after the end of a block for which its last metrics are waited for.
+        late_seconds: longest wait for the last metrics of a block, after the end of the block.
         clock: Unix time.
         monotonic: monotonic clock.
     """
@@ -94,12 +94,12 @@ class FieldTrial:
 
     @property
     def problem(self) -> str:
-        """Reason why the trial cannot be kept, so that the extender does not act; "" if there is none."""
+        """Reason why the trial cannot continue, so that the extender is in shadow; "" if there is none."""
         return self._problem
 
     @property
     def state(self) -> TrialState | None:
-        """State of the trial; None before it is known, and in another mode."""
+        """State of the trial; None before it is read, and if the mode is not ``trial``."""
         running = self._running
         return None if running is None else running.state
 
@@ -153,7 +153,7 @@ class FieldTrial:
             self.run_turn()
 
     def run_turn(self) -> None:
-        """Run a cycle; after an unexpected error do not act, as harm would not be measured. The thread calls it."""
+        """Run a cycle of the thread; after an unexpected error stop acting, because harm would not be measured."""
         self._turns.run(self.run_cycle, None)
         if self._turns.failure:
             self._refuse(self._turns.failure)
@@ -197,7 +197,7 @@ class FieldTrial:
             _log.warning("the field trial was stopped: the extender is in shadow", extra=_about(plan, state))
 
     def _observe(self, plan: TrialPlan, bound: list[BoundPod]) -> None:
-        """Add what happened since the last cycle to the samplers, and close those whose block is over."""
+        """Add the new bound pods and metrics to the samplers of the blocks; close the samplers whose block is over."""
         now, running = self._clock(), self._running
         block = plan.schedule.block_at(now)
         if running is not None and running.state.stopped_at is None and running.state.includes(block.pair):
@@ -240,9 +240,9 @@ class FieldTrial:
             self._unsaved.popleft()
 
     def _add(self, plan: TrialPlan, store: TrialStore, record: BlockRecord) -> bool:
-        """Add a block to the stored state, which stops the trial if its blocks show harm; return whether it is stored.
+        """Add a block to the stored state, and stop the trial if its blocks show harm; return whether it is stored.
 
-        If another replica has written meanwhile, the block is not stored.
+        The block is not stored if another replica wrote the state at the same time.
         """
         read_at = self._monotonic()
         state = store.read()
@@ -257,7 +257,7 @@ class FieldTrial:
         elif (
             changed != state and record.number // 2 == state.first_pair + plan.schedule.pairs - 1 and record.number % 2
         ):
-            self._sources.announce("TrialEnded", "The extender is in shadow: trimaran extender trial", False)
+            self._sources.announce("TrialEnded", "The extender is in shadow. See trimaran extender trial", False)
         return True
 
     def _window_seconds(self) -> int:
@@ -275,7 +275,7 @@ class FieldTrial:
 
     def _set_problem(self, problem: str) -> None:
         if problem and problem != self._problem:
-            _log.error("the field trial cannot be kept: the extender is in shadow", extra={"why": problem})
+            _log.error("the field trial cannot continue: the extender is in shadow", extra={"why": problem})
         self._problem = problem
 
 

@@ -12,8 +12,8 @@ depends on the sizes so far only,
 
     M = product over pairs of exp(l d / s) / cosh(l d / s)
 
-has the expectation 1, and exceeds 1 / a at any time with a probability of at most a (Ville's inequality): the rule may
-look after every pair. M is averaged over several l. Source: Ramdas et al., Game-theoretic statistics and safe anytime-
+has the expectation 1, and exceeds 1 / a at any time with a probability of at most a (Ville's inequality): M may be
+used after every pair. M is averaged over several l. Source: Ramdas et al., Game-theoretic statistics and safe anytime-
 valid inference, Statistical Science (2023).
 """
 

@@ -69,7 +69,7 @@ class BlockRecord:
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> Self:
-        """Read a record from its JSON object; raises KeyError, TypeError or ValueError if it is another object."""
+        """Read a record from its JSON object; raise KeyError, TypeError or ValueError if the object is not a record."""
         outcomes = {str(name): float(value) for name, value in document["outcomes"].items()}
         number, pods = int(document["number"]), int(document["pods"])
         nodes, load = float(document["nodes"]), float(document["load"])
@@ -83,13 +83,13 @@ class BlockSampler:
     Attributes:
         block: the block.
         thresholds: loads from which a node counts as hot and as near its limit.
-        spoiled: whether the extender did not do what the schedule says, so that the block does not count.
+        spoiled: whether the extender deviated from the schedule, so that the block does not count.
     """
 
     block: Block
     thresholds: LoadThresholds
     spoiled: bool = False
-    _ends: list[int] = field(default_factory=list)  # of the counted windows
+    _ends: list[int] = field(default_factory=list)  # ends of the counted windows, Unix seconds
     _window_seconds: int = 0
     _sums: dict[str, float] = field(default_factory=lambda: dict.fromkeys(_SUMMED, 0.0))
     _placed: list[BoundPod] = field(default_factory=list)  # pods whose first window is not complete
@@ -134,7 +134,7 @@ class BlockSampler:
         """Return the outcomes; None if the block cannot be counted: it is spoiled, or lacks metrics for a long time.
 
         Args:
-            query: value of the user's query; None without one.
+            query: value of the user's query; None without a query or value.
         """
         if self.spoiled or not self._ends or not self._sums["nodes"] or not self._is_covered():
             return None

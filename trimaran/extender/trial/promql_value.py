@@ -11,11 +11,11 @@ _log = logging.getLogger(__name__)
 
 
 class PromqlValue:
-    """Reader of the value of PromQL queries. For one thread.
+    """Reader of PromQL queries that return one value. For one thread.
 
     Args:
         settings: settings with the credentials in the section ``provider``.
-        address: address of Prometheus; None for that in the section ``provider``.
+        address: address of Prometheus; None for ``provider.address``.
     """
 
     def __init__(self, settings: Settings, address: str | None) -> None:
@@ -25,7 +25,7 @@ class PromqlValue:
         self._settings = settings
 
     def ask(self, query: str) -> float | None:
-        """Return the present value of a query; None, with a line in the log, if there is not exactly one."""
+        """Return the current value of a query; if there is not exactly one, log a warning and return None."""
         from watcher.providers.prometheus.provider import PrometheusProvider  # few trials have a query
 
         try:

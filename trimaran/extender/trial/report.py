@@ -6,7 +6,7 @@ from trimaran.extender.trial.effects import MIN_PAIRS, TrialEffect, effect, pair
 from trimaran.extender.trial.outcomes import HOT, OUTCOMES
 from trimaran.extender.trial.state import TrialPlan, TrialState
 
-#: Outcome that the verdict is about. The others would be several chances to find something.
+#: Outcome that the verdict is about. It is only one: among several outcomes, one is more likely to differ by chance.
 PRIMARY = HOT
 LIMITS = (
     (
@@ -29,7 +29,7 @@ def trial_document(
         state: the trial's state.
         now: Unix time.
         is_acting: whether the extender acts now.
-        problem: reason why the trial cannot be kept; "" if there is none.
+        problem: reason why the trial cannot continue; "" if there is none.
     """
     schedule = plan.schedule
     begin, end = (schedule.block(2 * (state.first_pair + pairs)).start for pairs in (0, schedule.pairs))
@@ -61,8 +61,8 @@ def verdict(plan: TrialPlan, state: TrialState, now: float) -> str:
         return f"Harm: the trial was stopped, and the extender is in shadow. {state.reason}."
     if not state.has_ended(plan.schedule, now):
         return (
-            f"Not finished: {complete} of {planned} pairs are complete. Decide at the end: an interval that is looked "
-            "at again and again excludes 0 by chance."
+            f"Not finished: {complete} of {planned} pairs are complete. Decide at the end: an interval that is checked "
+            "many times excludes 0 by chance."
         )
     found = effect(state.blocks, PRIMARY)
     if found is None or found.low is None or found.high is None:

@@ -107,7 +107,7 @@ class TrialState:
     def with_block(self, record: BlockRecord, harm_points: float, now: float) -> "TrialState":
         """Return the state with another counted block, stopped if the blocks show harm.
 
-        A block outside the trial, after a stop, or counted before changes nothing.
+        The state stays the same if the trial was stopped, or if the block was counted before or is not in the trial.
         """
         known = {each.number for each in self.blocks}
         if self.stopped_at is not None or record.number in known or not self.includes(record.number // 2):

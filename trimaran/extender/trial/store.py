@@ -12,7 +12,7 @@ _LABELS = {"app.kubernetes.io/name": "trimaran", "app.kubernetes.io/component": 
 
 
 class UnreadableTrial(ValueError):
-    """The ConfigMap of a trial has other content."""
+    """Error for a ConfigMap that does not contain the state of a trial."""
 
 
 class TrialStore:
@@ -36,7 +36,7 @@ class TrialStore:
 
         Raises:
             REQUEST_FAILURES: the API server refuses the request or is unreachable.
-            UnreadableTrial: the ConfigMap has other content.
+            UnreadableTrial: the ConfigMap does not contain the state of a trial.
         """
         data = self._config_map.read()
         if data is None:
@@ -58,11 +58,11 @@ class TrialStore:
         return self._config_map.write({_KEY: text})
 
     def explain(self, error: Exception) -> str:
-        """Return a failure of a request as a text, with the missing right if the API server has refused it."""
+        """Return a text about a failed request, with the missing permission if the API server refused the request."""
         response = getattr(error, "response", None)
         if response is None or response.status_code != requests.codes.forbidden:
-            return f"the {self._config_map} cannot be read and written: {error}"
+            return f"the {self._config_map} cannot be read or written: {error}"
         return (
-            f"the extender may not keep its trial: a Role in {self._namespace}, bound to its account, needs the rule "
+            f"the extender may not store its trial: a Role in {self._namespace}, bound to its account, needs the rule "
             '{apiGroups: [""], resources: ["configmaps"], verbs: ["get", "create", "update"]}'
         )

@@ -1,7 +1,7 @@
-"""Binding cycle: pods that count on a node and are not known to be bound, from Permit to PostBind.
+"""Binding cycle of the pods that count on a node and are not known to be bound, from Permit to PostBind.
 
-Source: k8s.io/kubernetes/pkg/scheduler (``bindingCycle``), without its threads: what has to be sent is a decision, and
-the caller reports the outcome.
+Source: k8s.io/kubernetes/pkg/scheduler (``bindingCycle``), without its threads: decisions contain the requests to send,
+and the caller reports their outcome.
 """
 
 from collections import deque
@@ -31,7 +31,7 @@ class _Placed:
 
     Attributes:
         entry: pod with its attempts.
-        decision: its Bind.
+        decision: decision to bind the pod.
         until: time until which the effect of the writes must be visible, seconds.
     """
 
@@ -47,11 +47,11 @@ class BindingCycle:
         profiles: plugins by scheduler name.
         state: nodes and pods, in which a decided pod counts on its node.
         queue: takes back pods that could not be bound.
-        failures: takes the failures of plugins.
+        failures: counts and logs the failures of plugins.
 
     Attributes:
         waiting: pods that wait for Permit plugins.
-        outdated: uids of the pods that do not fit on their node any more, which any thread may look up.
+        outdated: uids of decided pods that no longer fit on their node; any thread may read them.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class BindingCycle:
 
     @property
     def in_flight(self) -> int:
-        """Number of the pods, without those that wait for Permit plugins."""
+        """Number of decided pods that are not known to be bound, without those that wait for Permit plugins."""
         return len(self._placed) - len(self.waiting.by_uid)
 
     def decision(self, uid: str) -> Bind | None:
@@ -89,9 +89,9 @@ class BindingCycle:
 
         Args:
             entry: pod with its attempts.
-            decision: its Bind.
-            waits: time until which it waits for each Permit plugin, seconds; empty if it does not.
-            now: seconds.
+            decision: decision to bind the pod.
+            waits: time until which the pod waits for each Permit plugin, seconds; empty if it does not wait.
+            now: current time, seconds.
         """
         pod = decision.pod
         placed = self._placed[pod.uid] = _Placed(entry, decision)
@@ -103,7 +103,7 @@ class BindingCycle:
         return Waiting(pod, decision.node_name)
 
     def announce(self, decisions: Iterable[Decision]) -> None:
-        """Let :meth:`next` return further decisions that were made together."""
+        """Queue the decisions on other pods of a gang, which :meth:`next` returns."""
         self._approved.extend(decisions)
 
     def next(self, now: float) -> Decision | None:
@@ -112,7 +112,7 @@ class BindingCycle:
         return self._approved.popleft() if self._approved else None
 
     def next_at(self) -> float | None:
-        """Return the time at which :meth:`next` may decide without a change, seconds; None if there is none."""
+        """Return the time at which :meth:`next` may have a decision without a new event, seconds; None if never."""
         if self._approved:
             return float("-inf")
         until = min((self._placed[uid].until for uid in self._preparing), default=None)
@@ -135,8 +135,8 @@ class BindingCycle:
     def recheck(self, node_names: Collection[str] | None = None) -> None:
         """Check again whether decided pods fit on their nodes, after others have bound pods or changed the nodes.
 
-        Of the pods of one node the newest decision is given up first. All of them count on the node until their
-        outcome is known, since their Bindings may have been sent.
+        If the pods of a node no longer fit, the newest decisions become outdated first. Outdated pods count on the node
+        until their outcome is known, because their Bindings may have been sent.
 
         Args:
             node_names: changed nodes; None for all.
@@ -177,7 +177,7 @@ class BindingCycle:
         return True
 
     def forget(self, uid: str) -> str:
-        """Forget a pod that is decided, without undoing anything; return its node, empty if it is not decided."""
+        """Forget a decided pod without undoing its reservations; return its node, empty if the pod is not decided."""
         placed = self._take(uid)
         return "" if placed is None else placed.decision.node_name
 
@@ -194,7 +194,7 @@ class BindingCycle:
         self._queue.move(ClusterEvent.POD_GONE, now, but=entry.pod.uid)
 
     def withdraw(self, pod: Pod, node_name: str) -> None:
-        """Stop counting a pod on its node, without a trace."""
+        """Stop counting a pod on its node, and undo its reservations, without a change of the queue."""
         self._unreserve(pod, node_name)
         self._state.retry(pod.uid)
 
@@ -264,7 +264,7 @@ class BindingCycle:
             self._approved.append(Unschedulable(pod, answer.message, answer.needs_room))
 
     def _is_ready(self, placed: _Placed) -> bool | Rejection:
-        """Return whether a pod can be bound as far as the PreBind plugins see, or why it cannot."""
+        """Return whether all PreBind plugins allow to bind the pod now; a Rejection if one of them refuses the pod."""
         pod = placed.decision.pod
         for plugin in self._profiles[pod.scheduler_name].pre_bind:
             with blaming(plugin.name, "PreBind"):
@@ -274,14 +274,14 @@ class BindingCycle:
         return True
 
     def _fits(self, pod: Pod, node_name: str) -> bool:
-        """Return whether a pod passes the filters on a node, without those that have reserved something for it."""
+        """Return whether a pod passes the filters on a node, except filters that have reserved resources for it."""
         row = self._state.table.rows.row_by_name.get(node_name)
         if row is None:
             return False
         filters = [each for each in self._profiles[pod.scheduler_name].filters if not isinstance(each, ReservePlugin)]
         try:
             return bool(run_filters(filters, pod, self._state.table, np.array([row])).feasible[0])
-        except Exception as error:  # noqa: BLE001  of a plugin: it has not refused the pod
+        except Exception as error:  # noqa: BLE001  a plugin that fails has not refused the pod
             self._failures.record(error)
             return True
 
@@ -290,11 +290,11 @@ class BindingCycle:
             try:
                 with blaming(plugin.name, "Unreserve"):
                     plugin.unreserve(pod, node_name)
-            except Exception as error:  # noqa: BLE001  the others are undone all the same
+            except Exception as error:  # noqa: BLE001  the reservations of other plugins must be undone
                 self._failures.record(error)
 
     def _take(self, uid: str) -> _Placed | None:
-        """Remove and return a pod that is not known to be bound; None if it is not one."""
+        """Remove and return a decided pod; None if the pod is not decided."""
         self._preparing.discard(uid)
         self.outdated.discard(uid)
         self.waiting.forget(uid)

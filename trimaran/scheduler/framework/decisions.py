@@ -1,4 +1,4 @@
-"""Decisions of the scheduler, which the service carries out on a live cluster and a replay in its trace."""
+"""Decisions of the scheduler. The service carries them out in a live cluster, a replay in its trace."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ from trimaran.scheduler.framework.extension_points import Preemption, Write
 
 @dataclass(frozen=True)
 class Bind:
-    """The pod counts on the node already; send the Binding, and report the outcome.
+    """Decision to bind a pod, which already counts on the node: send the Binding, and report the outcome.
 
     The outcome is reported by :meth:`~trimaran.scheduler.framework.scheduler.Scheduler.bound` or
     :meth:`~trimaran.scheduler.framework.scheduler.Scheduler.not_bound`.
@@ -29,7 +29,7 @@ class Bind:
 
 @dataclass(frozen=True)
 class Prepare:
-    """The pod counts on the node already; send the writes, and report the outcome. The Bind comes once it may be bound.
+    """Decision to send requests before a pod is bound. The pod already counts on the node; a Bind follows later.
 
     The outcome is reported by :meth:`~trimaran.scheduler.framework.scheduler.Scheduler.prepared` or
     :meth:`~trimaran.scheduler.framework.scheduler.Scheduler.not_bound`.
@@ -47,7 +47,7 @@ class Prepare:
 
 @dataclass(frozen=True)
 class Unschedulable:
-    """No node can take the pod now; it is tried again after an event, or after some minutes.
+    """Decision that no node can take a pod now. The pod is tried again after an event, or after some minutes.
 
     Attributes:
         pod: pending pod.
@@ -55,7 +55,7 @@ class Unschedulable:
         needs_room: true if a new node could help: the status then has the reason ``Unschedulable``, on which cluster
             autoscalers act.
         reasons: number of nodes that each reason refuses, by reason.
-        preemption: victims and nominated node, if preemption can make room.
+        preemption: victims and nominated node, if the pod will fit without the victims.
         ends_nomination: true if the pod's present nomination to a node ends.
         is_error: true if a plugin failed; the status then has the reason ``SchedulerError``.
     """
@@ -71,7 +71,7 @@ class Unschedulable:
 
 @dataclass(frozen=True)
 class Waiting:
-    """The pod counts on the node and waits for the approval of Permit plugins."""
+    """Decision that a pod waits for the approval of Permit plugins; it already counts on the node."""
 
     pod: Pod
     node_name: str

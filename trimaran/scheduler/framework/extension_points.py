@@ -1,13 +1,13 @@
 """Extension points of the scheduling cycle, by kube-scheduler's names.
 
-A plugin is an object that inherits from one or more of these classes. Filter and Score look at all nodes at once and
-are pure functions of the pod and the node table: :class:`scoring.plugins.filtering.FilterPlugin` and
-:class:`scoring.ScorePlugin`. kube-scheduler's PreFilter and PreScore also share work between nodes, which arrays do
-not need: a filter that returns None, or a score that skips the pod, is its status Skip; PreFilter only refuses pods
-here. NormalizeScore is ``ScorePlugin.normalize``.
+A plugin is an object that inherits from one or more of these classes. Filter and score plugins handle all nodes in one
+call and have no state: see :class:`scoring.plugins.filtering.FilterPlugin` and :class:`scoring.ScorePlugin`. There is
+therefore no PreScore, and PreFilter only refuses pods: in kube-scheduler both also prepare values for the calls for
+single nodes. kube-scheduler's status Skip is a filter that returns None, or a score that skips the pod.
+NormalizeScore is ``ScorePlugin.normalize``.
 
-The plugins here may keep state, since one scheduler owns them. They send no requests and read no clock: what has to be
-written is part of a decision, and the time is an argument. Source: k8s.io/kube-scheduler/framework.
+The plugins below may have state, because one scheduler owns them. They send no requests and read no clock: they return
+the requests to send, and get the time as an argument. Source: k8s.io/kube-scheduler/framework.
 """
 
 import math
@@ -23,7 +23,7 @@ from scoring.plugins.base import Plugin
 from scoring.plugins.filtering import CLUSTER_CHANGES, ClusterEvent, FilterVerdict
 from scoring.table.node_table import NodeTable
 
-#: Time for the requests that delete victims; afterwards they may have failed, and the pod is tried again.
+#: Time for the requests that delete victims. Then the pod is tried again, because these requests may have failed.
 PREEMPTION_SECONDS: Final = 10.0
 _AT_ONCE = float("-inf")
 
@@ -94,9 +94,9 @@ class Rejection:
         needs_room: true if a new node could help, so that cluster autoscalers may act; the status then has the reason
             ``Unschedulable``.
         ends_nomination: true if the pod's nomination to a node ends, because preemption cannot help it any more.
-        refused_by: plugins whose events requeue a pod that PreFilter refuses; empty for the plugin that answers. Of
-            PostFilter those in addition to the ones that refused the nodes.
-        may_preempt: true if PostFilter plugins may help a pod that PreFilter refuses; they see it refused on all nodes.
+        refused_by: plugins whose events requeue a pod that PreFilter refuses; empty for the refusing plugin alone. For
+            PostFilter, plugins in addition to the filters that refused the nodes.
+        may_preempt: true if PostFilter plugins may help a pod that PreFilter refuses; their verdicts refuse all nodes.
         retry_at: time at which a pod that PreFilter or PostFilter refuses is tried again without an event, seconds;
             None for the queue's own times.
 
@@ -122,7 +122,7 @@ class Rejection:
 
 @runtime_checkable
 class ReadsAnnotations(Protocol):
-    """Plugin that reads annotations of nodes or pods, of which the scheduler keeps no others."""
+    """Plugin that reads annotations of nodes or pods. The scheduler stores no annotations that no plugin reads."""
 
     @property
     def annotations(self) -> frozenset[str]:
@@ -143,7 +143,7 @@ class SchedulerPlugin(Plugin):
         """Receive the handle of the scheduler that uses the plugin; called once before any other method."""
 
     def pod_gone(self, uid: str) -> None:
-        """Forget a pod, bound or pending, that was deleted or has finished; by default nothing."""
+        """Forget a pod, bound or pending, that was deleted or has finished; by default do nothing."""
 
 
 class PreEnqueuePlugin(SchedulerPlugin, ABC):
@@ -172,13 +172,13 @@ class QueueSortPlugin(SchedulerPlugin, ABC):
 
 
 class PreFilterPlugin(SchedulerPlugin, ABC):
-    """Plugin that refuses a pod before any node is looked at."""
+    """Plugin that may refuse a pod before its nodes are filtered."""
 
     extension_point: ClassVar[str] = "preFilter"
 
     @abstractmethod
     def pre_filter(self, pod: Pod, nodes: NodeTable, now: float) -> Rejection | None:
-        """Return why the pod is not tried now; None if it is.
+        """Return the reason to not schedule the pod now; None to continue with the filters.
 
         PostFilter plugins do not run for a refused pod, unless the rejection says that they may help.
 
@@ -190,7 +190,7 @@ class PreFilterPlugin(SchedulerPlugin, ABC):
 
 
 class PostFilterPlugin(SchedulerPlugin, ABC):
-    """Plugin that may make room for a pod that no node can take."""
+    """Plugin that may preempt other pods for a pod that no node can take."""
 
     extension_point: ClassVar[str] = "postFilter"
 
@@ -198,24 +198,24 @@ class PostFilterPlugin(SchedulerPlugin, ABC):
     def post_filter(
         self, pod: Pod, nodes: NodeTable, verdicts: Mapping[str, FilterVerdict], now: float
     ) -> Preemption | Rejection:
-        """Return the victims and the node that make room, or the reason why no node can.
+        """Return the node and the victims without which the pod fits there, or the reason why no preemption helps.
 
         Args:
             pod: pending pod.
             nodes: node table with all bound and assumed pods.
-            verdicts: verdicts over all nodes, by name of the filter; filters after the last refusal are left out.
+            verdicts: verdicts on all nodes by name of the filter, up to the filter that refused the last node.
             now: seconds on the scheduler's clock.
         """
 
 
 class ReservePlugin(SchedulerPlugin, ABC):
-    """Plugin that keeps account of what a pod takes on its node, other than the requests in the node table."""
+    """Plugin that accounts for resources of a pod on its node, except the requests in the node table."""
 
     extension_point: ClassVar[str] = "reserve"
 
     @abstractmethod
     def reserve(self, pod: Pod, node_name: str) -> Rejection | None:
-        """Reserve for a pod on its node; return the reason if this is impossible, after which nothing is reserved."""
+        """Reserve resources for a pod on its node; if this is impossible, reserve nothing and return the reason."""
 
     @abstractmethod
     def unreserve(self, pod: Pod, node_name: str) -> None:
@@ -229,7 +229,7 @@ class PermitPlugin(SchedulerPlugin, ABC):
 
     @abstractmethod
     def permit(self, pod: Pod, node_name: str, waiting: "WaitingPods", now: float) -> Wait | Rejection | None:
-        """Return None to bind the pod, or that it waits, or why it is rejected.
+        """Return None to bind the pod, a Wait to let it wait, or a Rejection to give it up.
 
         The plugin may allow or reject waiting pods in the same call.
         """
@@ -245,12 +245,12 @@ class PreBindPlugin(SchedulerPlugin, ABC):
         """Return the requests to send before the Binding; empty if there are none."""
 
     def is_ready(self, pod: Pod, node_name: str) -> bool | Rejection:  # noqa: ARG002  unused by default
-        """Return whether the effect of the requests is visible, so that the pod can be bound now, or why it failed."""
+        """Return True once the effect of the requests is visible and the pod can be bound, or why they failed."""
         return True
 
 
 class PostBindPlugin(SchedulerPlugin, ABC):
-    """Plugin that takes note of every bound pod."""
+    """Plugin that records every bound pod."""
 
     extension_point: ClassVar[str] = "postBind"
 
@@ -297,7 +297,7 @@ class WaitingPods:
         self._rejected.pop(uid, None)
 
     def settle(self, now: float) -> list[tuple[Pod, str, str, Rejection | None]]:
-        """Remove the pods that are settled; return pod, node, plugin and refusal, or "" and None for approved pods."""
+        """Remove the pods whose wait has ended; return pod, node, plugin and Rejection, or "" and None if approved."""
         settled: list[tuple[Pod, str, str, Rejection | None]] = []
         for uid, (pod, node_name, until) in list(self.by_uid.items()):
             late = next((plugin for plugin, at in until.items() if at <= now), "")
@@ -313,9 +313,9 @@ class WaitingPods:
         return settled
 
     def next_at(self) -> float | None:
-        """Return the time at which a pod is settled without a change, seconds; None if no pod waits.
+        """Return the time at which the next wait ends without a new event, seconds; None if no pod waits.
 
-        A pod that is approved or rejected already is settled at once.
+        If a pod is already approved or rejected, the time is minus infinity.
         """
         if self._rejected or any(not until for _, _, until in self.by_uid.values()):
             return _AT_ONCE
@@ -331,8 +331,8 @@ class SchedulerHandle:
         is_assumed: returns whether a pod, given by its uid, counts on a node and is not known to be bound.
         is_active: returns whether a pod, given by its uid, is due for an attempt.
         activate: tries pods, given by their uids, as soon as possible, without their backoff.
-        metrics: returns the metrics of the nodes of a table; without fresh ones no value in it is valid. A filter that
-            asks for them has ``reads_metrics``.
+        metrics: returns the metrics of a table's nodes; without fresh metrics no value in the result is valid. Filters
+            that call it must set ``reads_metrics``.
         now: time of the current cycle, seconds on the scheduler's clock.
     """
 

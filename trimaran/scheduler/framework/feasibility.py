@@ -1,4 +1,4 @@
-"""Feasible nodes of a pod by the filter plugins of a profile, also with the pods nominated to each node.
+"""Feasible nodes of a pod: nodes that pass a profile's filters, with and without the pods nominated to each node.
 
 Source: ``RunFilterPluginsWithNominatedPods`` of kube-scheduler's framework.
 """
@@ -89,12 +89,12 @@ def _nominated(pod: Pod, nodes: NodeTable) -> Mapping[int, Sequence[Pod]]:
 
 
 def _may_conflict(pod: Pod, others: Sequence[Pod]) -> bool:
-    """Return whether pods can exclude each other by more than their requests, which the filter itself counts."""
+    """Return whether any pod has scheduling rules; without rules only requests matter, which the filter counts."""
     return any(each.scheduling is not NO_RULES for each in (pod, *others))
 
 
 def _without(result: Feasibility, index: int, verdicts: Mapping[str, FilterVerdict]) -> Feasibility:
-    """Return a result without one node, which other verdicts of a single node refuse."""
+    """Return a result in which one more node is refused; ``verdicts`` are those on this node alone."""
     (name, verdict), *_ = verdicts.items()
     allowed = np.ones_like(result.feasible)
     allowed[index] = False

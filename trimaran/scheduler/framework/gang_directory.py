@@ -8,26 +8,26 @@ from runtime.kubernetes.gangs import GangForm, GangRef, PodGroup, gang_of, group
 from runtime.kubernetes.objects import Pod
 
 HELD: Final = "Gang"
-"""Name under which pods of incomplete gangs wait: no event requeues them, but what completes the gang."""
+"""Refusing plugin of the pods of incomplete gangs: no event requeues them, only the completion of the gang does."""
 
 _LONG_AGO = float("-inf")
 
 
 @dataclass
 class Gang:
-    """Gang with its pods, and what the scheduler remembers about it.
+    """Gang with its pods and the state of its scheduling.
 
     Attributes:
-        ref: identity.
-        group: description; None if it is not known.
-        problem: why the description cannot be read; empty if it can be or is missing.
+        ref: identity of the gang.
+        group: description of the gang; None if it is not known.
+        problem: reason why the description cannot be read; empty if it was read, or does not exist.
         pods: pods that have not ended, bound and pending, of any scheduler, by uid.
         queued_at: time at which the first pod came or the gang last failed, seconds; None before.
         held_since: time since which placed pods wait for the others, seconds.
         backoff_until: time before which the gang is not tried again, seconds.
         checked_until: time until which ``minResources`` need no further check, seconds.
         lacks_room: whether a pod of the complete gang found no node in the last attempt.
-        failed_pods: uids of pods that share the failure of another pod of the gang instead of an attempt of their own.
+        failed_pods: uids of pods that get the failure of another pod of the gang, without an attempt of their own.
         failure: message and refusing plugins of that failure.
     """
 
@@ -45,7 +45,7 @@ class Gang:
 
     @property
     def min_members(self) -> int:
-        """Least number of pods that run together; 0 if it is not known or there is none."""
+        """Least number of pods that run together; 0 if it is not known, or the gang has no minimum."""
         return 0 if self.group is None else self.group.min_members
 
     @property
@@ -139,7 +139,7 @@ def placed_pods(gang: Gang, is_assumed: Callable[[str], bool]) -> int:
 
 
 def _read_labels(gang: Gang, pod: Pod) -> None:
-    """Read the gang's minimum number of pods from a pod's labels; if its pods disagree, the largest counts."""
+    """Read the gang's minimum number of pods from a pod's labels; of different numbers the largest one counts."""
     try:
         group = labelled_group(pod)
     except ValueError as error:

@@ -1,7 +1,7 @@
-"""Cycle of a whole gang over one snapshot, for PodGroups of Kubernetes itself: enough of its pods get a node, or none.
+"""Scheduling cycle of a whole gang, for PodGroups of Kubernetes itself: enough of its pods get a node, or none does.
 
 No other pod is tried between two pods of the gang, and nothing is sent before enough of them fit, so an incomplete gang
-never holds room. Source: ``scheduleOnePodGroup`` and the plugin GangScheduling of kube-scheduler 1.37. Preemption for a
+blocks no nodes. Source: ``scheduleOnePodGroup`` and the plugin GangScheduling of kube-scheduler 1.37. Preemption for a
 gang and placements within a topology domain are not supported.
 """
 
@@ -30,10 +30,10 @@ class _Attempt:
 
     Attributes:
         entry: pod with its attempts.
-        bind: its node; None if it has none.
-        feasibility: nodes and verdicts, if no node can take it.
-        refused_by: plugins that refused it.
-        message: reason, if it has no node.
+        bind: decision with the pod's node; None without a node.
+        feasibility: nodes and verdicts, if no node can take the pod.
+        refused_by: plugins that refused the pod.
+        message: reason why the pod has no node.
     """
 
     entry: QueueEntry
@@ -78,7 +78,7 @@ class GroupCycle:
             entry: pod of the gang that is due.
             gang: the gang.
             profile: profile of the pod.
-            now: seconds.
+            now: current time, seconds.
         """
         reason = gang.why_missing() or self._foreign(gang, entry.pod) or _incomplete(gang)
         if reason:
@@ -111,7 +111,7 @@ class GroupCycle:
         return self._give_up(gang, attempts, now)
 
     def _foreign(self, gang: Gang, pod: Pod) -> str:
-        """Return why a gang is not ours, because another scheduler places some of its pods; empty if it is ours."""
+        """Return the pod of a gang that another scheduler has to place, as a reason; empty if there is no such pod."""
         for other in gang.pods.values():
             if not other.node_name and other.scheduler_name != pod.scheduler_name:
                 return f"{other.namespace}/{other.name}, of gang {gang.ref}, has another schedulerName"
@@ -133,7 +133,7 @@ class GroupCycle:
         return _Attempt(entry, refused_by=frozenset({plugin}), message=rejection.message)
 
     def _submit(self, attempt: _Attempt, profile: SchedulerProfile, now: float) -> Decision:
-        """Return the decision on a pod of a gang that is placed."""
+        """Return the decision on one pod of a gang of which enough pods have a node."""
         if attempt.bind is not None:
             return self._cycle.submit(attempt.entry, profile, attempt.bind, now)
         if attempt.feasibility is not None:
@@ -144,8 +144,8 @@ class GroupCycle:
     def _give_up(self, gang: Gang, attempts: list[_Attempt], now: float) -> list[Decision]:
         """Take back all pods of a gang that does not fit as a whole.
 
-        All of them are reported as Unschedulable, those with room as well: a cluster autoscaler that sees only a part
-        of the gang would find that this part fits on the free nodes, and buy nothing.
+        All pods are reported as Unschedulable, also those with a feasible node: a cluster autoscaler that sees only a
+        part of the gang would find that this part fits on the free nodes, and add no node.
         """
         fit = [each.bind for each in attempts if each.bind is not None]
         for bind in reversed(fit):

@@ -33,7 +33,7 @@ def with_taint(node: Node, taint: Taint, *, is_tainted: bool) -> Node:
 
 
 def _counts(refused: Bools, rows: Collection[int], verdict: FilterVerdict) -> Mapping[str, int]:
-    """Return for how many of the refused nodes the backoff is the reason, and the verdict's own reason.
+    """Return the number of refused nodes by reason: the backoff, or the verdict's own reason.
 
     Args:
         refused: mask of the nodes that this verdict is the first to refuse, shape (nodes,).
@@ -52,11 +52,11 @@ class _Backoff:
 
 
 class RejectingNodes:
-    """Nodes that get no pods for a while, which doubles with each further rejection. For one thread.
+    """Nodes in backoff: they get no pods for a time that doubles with each further rejection. For one thread.
 
     Args:
         initial_seconds: duration of the first backoff.
-        max_seconds: longest duration, and the time without a rejection after which a node begins at the first one.
+        max_seconds: longest backoff; after this time without a rejection, the next backoff is an initial one again.
     """
 
     def __init__(self, initial_seconds: float = 10.0, max_seconds: float = 300.0) -> None:
@@ -70,12 +70,12 @@ class RejectingNodes:
         return tuple(sorted(self._active))
 
     def reject(self, name: str, now: float, most: int) -> None:
-        """Record that a kubelet rejected a pod; rejections of pods that were bound before the backoff do not count.
+        """Record that a kubelet rejected a pod, and begin the node's backoff; during a backoff nothing changes.
 
         Args:
             name: name of the node.
-            now: seconds.
-            most: largest number of nodes in backoff; while there are that many, no other begins.
+            now: current time, seconds.
+            most: largest number of nodes in backoff at the same time; more rejections are ignored.
         """
         if name in self._active or len(self._active) >= most:
             return
@@ -90,7 +90,7 @@ class RejectingNodes:
         return with_taint(node, REJECTED, is_tainted=node.name in self._active)
 
     def explain(self, verdicts: Mapping[str, FilterVerdict], nodes: NodeTable) -> Mapping[str, FilterVerdict]:
-        """Return verdicts over all nodes in which a node in backoff has its own reason, not that of a taint."""
+        """Return the verdicts with the backoff as the reason for nodes in backoff, in place of the taint."""
         verdict = verdicts.get(_TAINTS)
         rows = {nodes.row(name) for name in self._active if name in nodes.names}
         if verdict is None or not any(not verdict.allowed[row] for row in rows):

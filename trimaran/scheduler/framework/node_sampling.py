@@ -70,7 +70,7 @@ def sample_percent(document: Mapping[str, Any], place: int = 0, default: int = A
         default: result if neither has a value.
 
     Raises:
-        ValueError: it is not a whole number from 0 to 100.
+        ValueError: the value is not a whole number from 0 to 100.
     """
     profiles = document.get("profiles") or [{}]
     for path, fields in ((f"profiles[{place}].", profiles[place]), ("", document)):

@@ -20,7 +20,7 @@ class NodeSelector:
     """Choice of nodes from one table, with the prepared scores of each profile. For one thread.
 
     Args:
-        table: node table, which others change.
+        table: node table, which the scheduler keeps up to date.
         rng: breaks ties between nodes with equal scores.
     """
 
@@ -37,14 +37,14 @@ class NodeSelector:
         self._prepared.clear()
 
     def metrics(self, nodes: NodeTable) -> MetricsTable:
-        """Return the metrics of the nodes of a table; without fresh ones no value in it is valid."""
+        """Return the metrics of a table's nodes; without fresh metrics no value in the result is valid."""
         if self._load is None:
             return MetricsTable.empty(nodes)
         load = self._load[0]
         return (load.metrics if isinstance(load, Judgment) else load).follow(nodes)
 
     def feasible(self, profile: SchedulerProfile, pod: Pod) -> Feasibility:
-        """Return the nodes that pass the profile's filters; a node where preemption made room is tried first, alone."""
+        """Return the nodes that pass the profile's filters; if the pod's nominated node passes, only this node."""
         nodes = self._table
         nominated = nodes.rows.row_by_name.get(pod.nominated_node_name) if pod.nominated_node_name else None
         if nominated is not None and run_filters(profile.filters, pod, nodes, np.array([nominated])).feasible[0]:
@@ -61,7 +61,7 @@ class NodeSelector:
         return replace(result, feasible=chosen)
 
     def best(self, profile: SchedulerProfile, pod: Pod, feasibility: Feasibility) -> tuple[int, int | None]:
-        """Return the row of the best feasible node and its score, which is None for an only feasible node."""
+        """Return the row and score of the best feasible node; the score is None if there is only one feasible node."""
         rows = np.flatnonzero(feasibility.feasible)
         if len(rows) == 1 or not profile.scores.plugins:
             return int(rows[self._rng.integers(len(rows))]), None
@@ -82,7 +82,7 @@ class NodeSelector:
         try:
             return self._scores_of(profile).total(pod, among=None if len(rows) == len(self._table) else rows)
         except Exception:
-            self._prepared.pop(profile.scheduler_name, None)  # it may be updated in part
+            self._prepared.pop(profile.scheduler_name, None)  # the exception may have left it partly updated
             raise
 
     def _scores_of(self, profile: SchedulerProfile) -> PreparedProfile:

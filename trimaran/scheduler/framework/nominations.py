@@ -1,4 +1,4 @@
-"""Nominations of pending pods to nodes where preemption makes room, until the API server shows them."""
+"""Nominations of pending pods to the nodes of their victims, until the API server shows these nominations."""
 
 from dataclasses import replace
 

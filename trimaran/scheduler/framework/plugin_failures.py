@@ -1,4 +1,4 @@
-"""Failures of plugins. As in kube-scheduler, an error costs one attempt of one pod: it is undone, and tried again."""
+"""Failures of plugins. As in kube-scheduler, the attempt of one pod is undone, and the pod is tried again."""
 
 import logging
 from typing import TYPE_CHECKING, TypeVar
@@ -17,10 +17,10 @@ _log = logging.getLogger(__name__)
 
 
 def checked(answer: Answer, *kinds: type) -> Answer:
-    """Return what a plugin has answered.
+    """Return the result of a plugin, if it has one of some types; ``type(None)`` stands for None.
 
     Raises:
-        PluginResultError: it has another type than these; ``type(None)`` stands for None.
+        PluginResultError: the result has another type.
     """
     if isinstance(answer, kinds):
         return answer
@@ -34,7 +34,7 @@ class PluginFailures:
     Attributes:
         counts: number of failures by the name of the plugin and the extension point; both are "" for the scheduler's
             own failures.
-        first: first exception; None without one.
+        first: first exception; None if no plugin has failed.
     """
 
     def __init__(self) -> None:
@@ -43,7 +43,7 @@ class PluginFailures:
         self._outages: dict[tuple[str, str], OutageLog] = {}
 
     def record(self, error: Exception) -> str:
-        """Count and log an exception; return it as a sentence for people. The log has the first traceback of each."""
+        """Count and log an exception, the first one of a plugin with its traceback; return it as a message."""
         key = plugin, point = blamed(error)
         text = error_text(error)[:_LONGEST_TEXT]
         message = f"running {point} plugin {plugin}: {text}" if plugin else f"the attempt failed: {text}"

@@ -1,4 +1,4 @@
-"""PrioritySort of kube-scheduler, to which the queue returns when the order of another plugin fails."""
+"""PrioritySort of kube-scheduler: the default order of the queue, also used after another QueueSort plugin fails."""
 
 from runtime.kubernetes.objects import Pod
 from trimaran.scheduler.framework.extension_points import QueueSortPlugin
@@ -10,5 +10,5 @@ class PrioritySort(QueueSortPlugin):
     name = "PrioritySort"
 
     def sort_key(self, pod: Pod, queued_at: float) -> tuple[float, ...]:
-        """Return the key; the least one is scheduled first."""
+        """Return the sort key; the pod with the least key is scheduled first."""
         return -pod.priority, queued_at

@@ -36,13 +36,13 @@ class SchedulerProfile:
         filters: filter plugins, in the order in which they run.
         queue_sort: order of the queue, the same in all profiles of a scheduler.
         pre_enqueue: plugins that gate pods.
-        pre_filters: plugins that refuse pods before any node is looked at.
-        places_groups: place the pods of a PodGroup of Kubernetes in one cycle; without it they are placed one by one.
-        post_filters: plugins that may make room, in order.
-        reserve: plugins that keep account of pods on nodes.
+        pre_filters: plugins that may refuse a pod before its nodes are filtered.
+        places_groups: whether the pods of a PodGroup of Kubernetes are placed in one cycle; if not, one by one.
+        post_filters: plugins that may preempt other pods, in order.
+        reserve: plugins that account for further resources of pods on nodes.
         permit: plugins that let pods wait.
         pre_bind: plugins that write before a pod is bound.
-        post_bind: plugins that take note of bound pods.
+        post_bind: plugins that record bound pods.
         sample_percent: ``percentageOfNodesToScore``: share of the nodes after which the search for feasible nodes ends;
             0 is kube-scheduler's default.
     """

@@ -42,10 +42,10 @@ class QueueEntry:
 
 @dataclass(frozen=True)
 class QueueOptions:
-    """Times of the queue, seconds: the fields of a KubeSchedulerConfiguration, and kube-scheduler's flush.
+    """Durations of the queue, seconds: the backoffs of a KubeSchedulerConfiguration, and kube-scheduler's flush time.
 
     Attributes:
-        initial_backoff_seconds: backoff after the first failed attempt; doubled by each further one.
+        initial_backoff_seconds: backoff after the first failed attempt; doubled by each further failure.
         max_backoff_seconds: longest backoff.
         unschedulable_seconds: time after which an unschedulable pod is tried again without an event.
     """
@@ -57,7 +57,7 @@ class QueueOptions:
 
 @dataclass(slots=True)
 class _Heap:
-    """Heap of entries by key; one that is removed by its uid stays in the list, and is skipped when it comes up."""
+    """Heap of entries by key. An entry that is removed by uid stays in the list, and is skipped when it is first."""
 
     items: list[tuple[Any, int, QueueEntry]] = field(default_factory=list)
     by_uid: dict[str, int] = field(default_factory=dict)
@@ -87,12 +87,12 @@ class _Heap:
 
 @dataclass(slots=True)
 class _Unschedulable:
-    """Entries grouped by the plugins that refused them, so that an event looks at groups and not at every pod.
+    """Entries grouped by the plugins that refused them, so that an event is compared with groups, not with pods.
 
     Attributes:
         groups: entries by uid, the earliest failure first, by the names of the plugins.
         refused_by: names of the plugins, by uid.
-        timed: entries that are also tried again at a given time, by this time.
+        timed: entries that have a time at which they are tried again, by this time.
     """
 
     groups: dict[frozenset[str], dict[str, QueueEntry]] = field(default_factory=dict)
@@ -121,7 +121,7 @@ class _Unschedulable:
         return entries
 
     def first(self) -> tuple[float, QueueEntry] | None:
-        """Return the entry that is tried first without an event, with the time; None if there is none."""
+        """Return the time and the entry of the earliest retry without an event; None if there is no entry."""
         oldest = [next(iter(group.values())) for group in self.groups.values()]
         times = [(entry.flush_at, entry) for entry in oldest]
         timed = self.timed.first()
@@ -135,7 +135,7 @@ class SchedulingQueue:
         sort_key: order of the active pods: the least key comes first.
         gate: returns why a pod must not be scheduled yet, or None.
         requeued_by: events that requeue a pod, by the name of the plugin that refused it.
-        options: times.
+        options: durations of backoffs and retries.
         failed: called with each exception of ``sort_key`` and ``gate``.
     """
 
@@ -219,7 +219,7 @@ class SchedulingQueue:
         return entry
 
     def activate(self, uids: Iterable[str], now: float) -> None:
-        """Try pods as soon as possible, without their backoff; gates are checked again. Others are ignored."""
+        """Try pods as soon as possible, without backoff; check their gates again. Ignore pods not in the queue."""
         for uid in uids:
             entry = self._entries.get(uid)
             if entry is not None:
@@ -234,11 +234,11 @@ class SchedulingQueue:
 
         Args:
             entry: the pod.
-            now: seconds.
-            refused_by: plugins that refused the pod: it then waits for an event that may change that, unless one came
+            now: current time, seconds.
+            refused_by: plugins that refused the pod: it then waits for one of their events, unless such an event came
                 during the attempt. Empty after an error: the pod then waits for its backoff only.
-            retry_at: time at which the pod is tried again, seconds: in place of the end of its backoff, or, if plugins
-                refused it, without an event. A past one has no effect.
+            retry_at: time at which the pod is tried again, seconds: if plugins refused it, without waiting for an
+                event; else in place of the end of its backoff. A past time has no effect.
         """
         entry.ready_at = now + self._backoff_seconds(entry)
         if retry_at is not None and retry_at > now and not refused_by:  # a past time must not end the backoff
@@ -274,7 +274,7 @@ class SchedulingQueue:
         self._entries[entry.pod.uid] = entry
         try:
             rejection = self._gate(entry.pod)
-        except Exception as error:  # noqa: BLE001  of a plugin: it is asked again
+        except Exception as error:  # noqa: BLE001  of a plugin, which is asked again after the backoff
             self._failed(error)
             entry.attempts += 1
             entry.ready_at = max(entry.ready_at, now + self._backoff_seconds(entry))
@@ -302,7 +302,7 @@ class SchedulingQueue:
             return self._active.pop()
 
     def _sort_by_priority(self, error: Exception, *more: QueueEntry) -> None:
-        """Sort the active pods by priority and time from now on: an order that fails for one pod cannot be used."""
+        """Order the active pods by priority and time from now on: the plugin's order failed for one of them."""
         self._failed(error)
         self._sort_key = PrioritySort().sort_key
         entries = [*(self._entries[uid] for uid in self._active.by_uid), *more]

@@ -52,31 +52,31 @@ class OtherObjects(Protocol):
 
     @property
     def unreadable_quotas(self) -> Mapping[str, str]:
-        """Reason by name of each quota with a bound that is not an amount."""
+        """Elastic quotas with an unreadable amount: ``namespace/name`` to the reason."""
         ...
 
     def put(self, kind: str, document: Mapping[str, Any]) -> ClusterEvent | None:
-        """Add or update an object; return the event that it is for unschedulable pods, or None."""
+        """Add or update an object; return the event that may requeue unschedulable pods, or None."""
         ...
 
     def drop(self, kind: str, document: Mapping[str, Any]) -> ClusterEvent | None:
-        """Remove an object; return the event that it is for unschedulable pods, or None."""
+        """Remove an object; return the event that may requeue unschedulable pods, or None."""
         ...
 
 
 class Scheduler:
-    """Scheduler of the pending pods of some scheduler names. For one thread.
+    """Scheduler of the pending pods whose ``schedulerName`` has a profile. For one thread.
 
     Args:
         profiles: plugins of each scheduler name.
         rng: breaks ties between nodes with equal scores, as kube-scheduler does.
-        options: times of the queue.
+        options: durations of the queue.
         others: store of the other objects, which the profiles' plugins read.
         gangs: gangs, which the profiles' plugins read.
 
     Attributes:
         profiles: profile by scheduler name.
-        state: nodes with all pods that are bound to them or decided to be.
+        state: nodes with their pods: bound ones, and those that were decided to be bound.
         queue: pending pods.
         node_backoff: nodes that get no pods for a while, because their kubelet rejected one.
         failures: failures of plugins.
@@ -128,7 +128,7 @@ class Scheduler:
 
     @property
     def unreadable_quotas(self) -> Mapping[str, str]:
-        """Reason by name of each quota with a bound that is not an amount."""
+        """Elastic quotas with an unreadable amount: ``namespace/name`` to the reason."""
         return {} if self._others is None else self._others.unreadable_quotas
 
     @property
@@ -199,7 +199,7 @@ class Scheduler:
 
         Args:
             uid: uid of the pod.
-            now: seconds.
+            now: current time, seconds.
             left_at: time at which a bound pod stopped running, Unix seconds: scores remember it for a while, because
                 metrics still include its use. None forgets it at once.
         """
@@ -232,7 +232,7 @@ class Scheduler:
             raise ExceptionGroup("pods could not be applied", errors)
 
     def put_other(self, kind: str, document: Mapping[str, Any], now: float) -> None:
-        """Add or update an object of another kind."""
+        """Add or update an object that is neither a node nor a pod."""
         if kind in POD_GROUP_KINDS:
             self._gangs.put_group(kind, document)
             self.queue.activate(self._gangs.take_changed(), now)
@@ -240,7 +240,7 @@ class Scheduler:
             self._moved(self._others.put(kind, document), now)
 
     def drop_other(self, kind: str, document: Mapping[str, Any], now: float) -> None:
-        """Remove an object of another kind."""
+        """Remove an object that is neither a node nor a pod."""
         if kind in POD_GROUP_KINDS:
             self._gangs.drop_group(kind, document)
         elif self._others is not None:
@@ -286,7 +286,7 @@ class Scheduler:
         return None
 
     def next_at(self) -> float | None:
-        """Return the time at which :meth:`next` may decide without a change, seconds; None if there is none."""
+        """Return the time at which :meth:`next` may have a decision without a new event, seconds; None if never."""
         times = (self.queue.next_at(), self._binding.next_at(), self.node_backoff.next_at())
         return min((at for at in times if at is not None), default=None)
 
@@ -326,12 +326,12 @@ class Scheduler:
             return Unschedulable(entry.pod, message, needs_room=False, is_error=True)
 
     def _with_unknown(self, decision: Decision) -> Decision:
-        """Name the unknown nodes in the reason why a pod has no node: users do not see the taint of our view."""
+        """Name the nodes with unknown requests in the reason why a pod has no node: users cannot see our taint."""
         if not self._unknown_nodes or not isinstance(decision, Unschedulable):
             return decision
         names = sorted(self._unknown_nodes)
         some = ", ".join(names[:_MOST_NAMES]) + (", ..." if len(names) > _MOST_NAMES else "")
-        reason = f"{len(names)} nodes get no pods, because what a pod on them requests is not known: {some}."
+        reason = f"{len(names)} nodes get no pods, because they have a pod whose requests are not known: {some}."
         return replace(decision, message=f"{decision.message} {reason}")
 
     def _put_bound(self, pod: Pod, now: float) -> None:
@@ -375,7 +375,7 @@ class Scheduler:
 
 
 def _changed(before: Pod, after: Pod) -> bool:
-    """Return whether a pod has changed in more than its binding and its status, which make no room for other pods."""
+    """Return whether a pod has changed in more than its binding and its status, so that other pods may fit now."""
     same_binding = replace(
         before,
         node_name=after.node_name,

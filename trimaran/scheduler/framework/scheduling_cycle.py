@@ -34,7 +34,7 @@ class SchedulingCycle:
         state: nodes and pods.
         queue: takes back pods that no node can take.
         selector: chooses among the nodes.
-        nominations: takes note of nodes where preemption makes room.
+        nominations: records the nodes that pods are nominated to.
         binding: takes the pods that got a node.
         node_backoff: nodes that get no pods for a while.
     """
@@ -72,7 +72,7 @@ class SchedulingCycle:
         return Unschedulable(entry.pod, rejection.message, rejection.needs_room)
 
     def take_back(self, entry: QueueEntry, now: float) -> None:
-        """Undo what an attempt that raised an exception has done for a pod; it is tried again after its backoff."""
+        """Undo an attempt that raised an exception; the pod is tried again after its backoff."""
         node_name = self._binding.forget(entry.pod.uid) or self._state.assumptions.node_of(entry.pod.uid)
         if node_name:
             self._queue.drop(entry.pod.uid)
@@ -81,7 +81,7 @@ class SchedulingCycle:
             self._queue.retry(entry, now)
 
     def pre_filter(self, profile: SchedulerProfile, pod: Pod, now: float) -> tuple[Rejection | None, str]:
-        """Return why a pod is not tried now and the plugin that refuses it; None and "" if it is tried."""
+        """Return the rejection of a pod and the name of the PreFilter plugin; None and "" if no plugin rejects it."""
         for plugin in profile.pre_filters:
             with blaming(plugin.name, "PreFilter"):
                 rejection = checked(plugin.pre_filter(pod, self._state.table, now), Rejection, NoneType)
@@ -100,8 +100,8 @@ class SchedulingCycle:
         """Let a pod count on the best of its feasible nodes.
 
         Returns:
-            The decision, and for a pod that a Reserve plugin refuses the reason and the plugin. The caller submits the
-            decision, or takes the pod back.
+            The decision; if a Reserve plugin refuses the pod, also the rejection and the plugin's name. The caller then
+            takes the pod back. Otherwise it submits the decision.
         """
         row, total = self._selector.best(profile, pod, feasibility)
         node_name = self._state.table.names[row]
@@ -115,7 +115,7 @@ class SchedulingCycle:
         return decision, None, ""
 
     def submit(self, entry: QueueEntry, profile: SchedulerProfile, decision: Bind, now: float) -> Decision:
-        """Ask the Permit plugins about a pod that counts on its node, and hand it to the binding cycle."""
+        """Run the Permit plugins for a pod with a chosen node; unless one rejects the pod, begin its binding cycle."""
         waits, rejection, plugin = self._permit(profile, decision.pod, decision.node_name, now)
         if rejection is None:
             return self._binding.begin(entry, decision, waits, now)
@@ -125,13 +125,13 @@ class SchedulingCycle:
     def refuse(
         self, entry: QueueEntry, profile: SchedulerProfile, feasibility: Feasibility, now: float, held: str = ""
     ) -> Unschedulable:
-        """Take back a pod that no node can take; return the reasons, and a preemption if that helps.
+        """Requeue a pod that no node can take; return the reasons, and the preemption if a PostFilter plugin found one.
 
         Args:
             entry: the pod.
-            profile: its profile.
+            profile: profile of the pod.
             feasibility: verdicts of the filters.
-            now: seconds.
+            now: current time, seconds.
             held: reason of PreFilter, which no new node would change; "" if the filters refuse the pod.
         """
         pod, size = entry.pod, len(self._state.table)
@@ -160,7 +160,7 @@ class SchedulingCycle:
             self._nominations.end(pod)
         entry.pod = self._state.pending.get(pod.uid, pod)
         self._queue.retry(entry, now, refused_by, retry_at)
-        if ends_nomination:  # the room that was kept for the pod is free
+        if ends_nomination:  # the capacity that was reserved for the pod is free
             self._queue.move(ClusterEvent.POD_GONE, now, but=pod.uid)
         return Unschedulable(pod, message, not held, reasons, preemption, ends_nomination)
 

@@ -7,7 +7,7 @@ from scoring.profiles.configuration.fields import FieldReader, refuse_unknown
 
 
 def whole_number(reader: FieldReader, key: str, default: int, least: int = 0, most: int | None = None) -> int:
-    """Return a whole number among a plugin's arguments; the default if it is absent.
+    """Return an argument of a plugin that must be a whole number; the default if the argument is absent.
 
     Args:
         reader: reader of the arguments.
@@ -43,10 +43,10 @@ def finish(reader: FieldReader, *ignored: str) -> None:
 
 
 def word(reader: FieldReader, key: str, words: Sequence[str]) -> str:
-    """Return one of some words among a plugin's arguments; the first of them if it is absent.
+    """Return an argument of a plugin that must be one of ``words``; the first word if the argument is absent.
 
     Raises:
-        ValueError: the value is another one; the message begins with its path.
+        ValueError: the value is not one of ``words``; the message begins with its path.
     """
     value = reader.value(key, words[0])
     if value not in words:
@@ -55,7 +55,7 @@ def word(reader: FieldReader, key: str, words: Sequence[str]) -> str:
 
 
 def text(reader: FieldReader, key: str, default: str) -> str:
-    """Return a text that is not empty among a plugin's arguments; the default if it is absent.
+    """Return an argument of a plugin that must be a non-empty text; the default if the argument is absent.
 
     Raises:
         ValueError: the value is not a text, or empty; the message begins with its path.

@@ -1,9 +1,9 @@
 """NodeDiskIO: nodes whose disks have the throughput that a pod asks for in an annotation.
 
 The idea is KEP-624 of kubernetes-sigs/scheduler-plugins, for which upstream has no code; the details are ours. An agent
-of the disk's vendor writes the throughput that is left of each device into a NodeDiskIOInfo. Pods that it does not list
-yet are taken off every device. A pod fits if one device has enough to read, to write, and in all. The score is the
-share of the device with the most room that stays free (LeastAllocated), or 100 less this share (MostAllocated).
+of the disk's vendor writes the free throughput of each device into a NodeDiskIOInfo. Requests of pods that the object
+does not list yet are subtracted from every device. A pod fits if one device has enough for reads, for writes and for
+both. The score is the share of the freest device that stays free (LeastAllocated), or 100 minus it (MostAllocated).
 """
 
 from collections.abc import Mapping, Sequence
@@ -53,7 +53,7 @@ class Throughput:
 
     @property
     def is_enough(self) -> bool:
-        """Return whether a node with this free throughput has room: no rate is negative."""
+        """True if no rate is negative: a device with this remaining throughput has enough for its pods."""
         return min(self.total, self.read, self.write) >= 0
 
 
@@ -62,8 +62,8 @@ class NodeDisks:
     """Disks of a node.
 
     Attributes:
-        left: throughput that is left of each device, by its identity.
-        listed: uids of the pods that are taken off already.
+        left: free throughput of each device, by the device's identity.
+        listed: uids of the pods whose requests are subtracted already.
     """
 
     left: Mapping[str, Throughput]
@@ -100,7 +100,7 @@ class NodeDiskSource(Protocol):
 
 @dataclass(frozen=True)
 class NodeDiskIO(WithoutNodeTerms, FilterPlugin, PreFilterPlugin):
-    """Plugin by the throughput of disks.
+    """Filter and score plugin for the throughput of disks.
 
     Attributes:
         objects: disks of the nodes.
@@ -173,7 +173,7 @@ class NodeDiskIO(WithoutNodeTerms, FilterPlugin, PreFilterPlugin):
         return scores
 
     def _left(self, nodes: NodeTable, row: int, asked: Throughput | None) -> Sequence[tuple[Throughput, Throughput]]:
-        """Return for each device of a node what is left, now and with the pod."""
+        """Return the free throughput of each device of a node, without and with the pod."""
         disks = self.objects.node_disks(nodes.names[row])
         if disks is None or asked is None:
             return ()

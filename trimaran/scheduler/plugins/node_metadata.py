@@ -39,13 +39,13 @@ _GO_PARTS: Final = re.compile("|".join(sorted(map(re.escape, _GO_LAYOUT), key=le
 
 @dataclass(frozen=True)
 class NodeMetadata(ScorePlugin):
-    """Arguments of NodeMetadata.
+    """Score plugin for a label or an annotation of nodes, with its arguments.
 
     Attributes:
         metadata_key: name of the label or annotation.
-        metadata_source: where it is.
-        metadata_type: what it holds.
-        scoring_strategy: values of the nodes to prefer.
+        metadata_source: whether it is a label or an annotation.
+        metadata_type: type of its values.
+        scoring_strategy: values to prefer.
         timestamp_format: layout of times, as Go writes it; empty for RFC 3339.
     """
 

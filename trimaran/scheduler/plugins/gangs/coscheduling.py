@@ -1,7 +1,7 @@
-"""Coscheduling: pods of a gang wait on their nodes until enough of them have one, or give their room back.
+"""Coscheduling: pods of a gang wait on their nodes until enough of them have a node; else they release the nodes.
 
-The plugin of kubernetes-sigs/scheduler-plugins by its extension points; docs/gangs.md lists the differences. It places
-gangs of ``scheduling.x-k8s.io`` and of labels; those of Kubernetes itself are placed by
+Has the extension points of the plugin in kubernetes-sigs/scheduler-plugins; docs/gangs.md lists the differences. It
+places gangs of ``scheduling.x-k8s.io`` and of labels; the gangs of Kubernetes itself are placed by
 :mod:`trimaran.scheduler.framework.group_cycle`.
 """
 
@@ -44,8 +44,8 @@ class CoschedulingArgs:
 
     Attributes:
         permit_waiting_time_seconds: longest wait of a placed pod for the rest of its gang, unless the PodGroup states
-            another one.
-        pod_group_backoff_seconds: time for which a gang that failed is not tried again; 0 for none.
+            another time.
+        pod_group_backoff_seconds: time for which a gang that failed is not tried again; 0 for no such time.
         pod_group_reject_percentage: a gang keeps the nodes of its other pods if at most this share of its least number
             of pods has no node.
         max_hold_seconds: longest time for which an incomplete gang keeps nodes while another gang lacks room.
@@ -65,8 +65,8 @@ class CoschedulingArgs:
             where: their path in the file.
 
         Raises:
-            ValueError: the arguments are not a mapping, or one is unknown or out of range; the message names all that
-                are, each by its path.
+            ValueError: the arguments are not a mapping, or an argument is unknown or out of range; the message has the
+                paths of all such arguments.
         """
         reader = FieldReader(where, arguments)
         names = {camel(each.name): each.name for each in fields(cls)}
@@ -110,7 +110,7 @@ class Coscheduling(QueueSortPlugin, PreFilterPlugin, PostFilterPlugin, ReservePl
     def sort_key(self, pod: Pod, queued_at: float) -> tuple[Any, ...]:
         """Return the key: priority, then the time of the gang's first pod or last failure, then its creation and name.
 
-        So the pods of a gang come one after the other, and a gang that failed lets the others go first.
+        The pods of a gang are therefore scheduled one after the other, and a gang that failed after other gangs.
         """
         gang = self._gangs.of(pod)
         if gang is None:
@@ -148,7 +148,7 @@ class Coscheduling(QueueSortPlugin, PreFilterPlugin, PostFilterPlugin, ReservePl
         verdicts: Mapping[str, FilterVerdict],
         now: float,
     ) -> Rejection:
-        """Give up the nodes of a gang that cannot come whole, unless few of its pods are missing."""
+        """Release the nodes of a gang that does not fit as a whole, unless only few of its pods have no node."""
         gang = self._gang(pod)
         if gang is None or not gang.min_members:
             return Rejection("")
@@ -174,7 +174,7 @@ class Coscheduling(QueueSortPlugin, PreFilterPlugin, PostFilterPlugin, ReservePl
         """Reserve nothing: a pod of a gang counts once it is assumed on its node."""
 
     def unreserve(self, pod: Pod, node_name: str) -> None:  # noqa: ARG002  counted by assumptions
-        """Give up the nodes of the waiting pods of a gang when one of its pods loses its node."""
+        """Release the nodes of a gang's waiting pods when one of its pods loses its node."""
         gang = self._gang(pod)
         if gang is None:
             return
@@ -184,8 +184,8 @@ class Coscheduling(QueueSortPlugin, PreFilterPlugin, PostFilterPlugin, ReservePl
         handle = self._known_handle()
         self._reject_waiting(gang, Rejection(f"{pod.namespace}/{pod.name}, of the same gang, has lost its node"))
         gang.queued_at = handle.now
-        # The room goes to the gang that has lacked it longest, before this one is tried again. Without the pause, two
-        # gangs that lost their nodes at once would take them again in turn, one pod after the other.
+        # The free nodes go to the gang that has waited longest, before this gang is tried again. Without the pause, two
+        # gangs that lose their nodes at the same time would take them again in turn, pod by pod.
         gang.backoff_until = handle.now + max(_PAUSE_SECONDS, self._arguments.pod_group_backoff_seconds)
         starved = next((each for each in self._starved.values() if each is not gang), None)
         if starved is not None:
@@ -236,7 +236,7 @@ class Coscheduling(QueueSortPlugin, PreFilterPlugin, PostFilterPlugin, ReservePl
         return placed_pods(gang, self._known_handle().is_assumed)
 
     def _starve(self, gang: Gang) -> None:
-        """Record that a gang lacks room, so that incomplete gangs keep nodes for a limited time only."""
+        """Record that a gang lacks free nodes, so that other incomplete gangs keep nodes for a limited time only."""
         gang.lacks_room = True
         self._starved = {key: each for key, each in self._starved.items() if each.pods}
         self._starved[str(gang.ref)] = gang
@@ -254,7 +254,7 @@ class Coscheduling(QueueSortPlugin, PreFilterPlugin, PostFilterPlugin, ReservePl
                 waiting.reject(uid, self.name, rejection)
 
     def _without_room(self, gang: Gang, pod: Pod, nodes: NodeTable, now: float) -> Rejection | None:
-        """Refuse the first pod of a gang of equal pods that has no room and could not preempt any pod."""
+        """Refuse a pod whose gang of equal pods does not fit on the free nodes, and could not preempt any pod."""
         if gang.min_members < 2 or self._placed(gang) or not are_alike(gang):
             return None
         room = room_for(pod, nodes)
@@ -269,7 +269,7 @@ class Coscheduling(QueueSortPlugin, PreFilterPlugin, PostFilterPlugin, ReservePl
         return Rejection(message, needs_room=True)
 
     def _lacking(self, gang: Gang, pod: Pod, nodes: NodeTable, now: float) -> list[str]:
-        """Return the resources of ``minResources`` of which the pod's nodes have too little free."""
+        """Return the resources in ``minResources`` of which too little is free on the nodes that the pod may use."""
         needs = {} if gang.group is None else dict(gang.group.min_resources)
         if not needs or now < gang.checked_until:
             return []

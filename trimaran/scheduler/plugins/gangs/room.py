@@ -1,4 +1,4 @@
-"""Room for a whole gang, by the requests of its pods: what keeps gangs that cannot fit from taking nodes in vain."""
+"""Number of a gang's pods that fit, by their requests, so that gangs that cannot fit do not take nodes in vain."""
 
 import numpy as np
 
@@ -11,14 +11,14 @@ _MANY = 1000  # pods a node
 
 
 def are_alike(gang: Gang) -> bool:
-    """Return whether all pods of a gang request the same."""
+    """Return whether all pods of a gang have the same requests."""
     return len({pod_demand.filter_requests(pod) for pod in gang.pods.values()}) == 1
 
 
 def room_for(pod: Pod, nodes: NodeTable) -> int:
-    """Return the largest number of such pods that fit on the nodes, by requests and number of pods."""
+    """Return how many pods with the requests of ``pod`` fit on the nodes, by requests and number of pods."""
     most = nodes.allocatable("pods")
-    # A trace's nodes do not say how many pods they take.
+    # Nodes of a trace have no largest number of pods.
     room = most - nodes.pod_counts if most.any() else np.full(len(nodes), _MANY)
     for name, amount in pod_demand.filter_requests(pod):
         if name != "pods":

@@ -1,4 +1,4 @@
-"""AppGroup and NetworkTopology of ``diktyo.x-k8s.io``: workloads that talk to each other, and costs between places."""
+"""AppGroup and NetworkTopology of ``diktyo.x-k8s.io``: communicating workloads, and costs between zones and regions."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -26,11 +26,11 @@ def workload_of(pod: Pod) -> str:
 
 @dataclass(frozen=True)
 class Dependency:
-    """Workload that another one talks to.
+    """Workload that another workload of the AppGroup communicates with.
 
     Attributes:
         workload: selector of the workload.
-        most_cost: largest network cost between the two.
+        most_cost: largest allowed network cost between the two workloads.
     """
 
     workload: str
@@ -72,7 +72,7 @@ class AppGroup:
 
 @dataclass(frozen=True)
 class NetworkTopology:
-    """Network costs.
+    """Network costs between regions and between zones.
 
     Attributes:
         costs: cost by name of the weights, label of the nodes, origin and destination.

@@ -1,14 +1,14 @@
-"""NetworkOverhead: nodes that are near to the pods that a pod talks to.
+"""NetworkOverhead: nodes that are near to the pods that a pod communicates with.
 
 For each placed pod of the same AppGroup and each dependency of the pod on its workload:
 
     same node                                  satisfied   cost 0
-    the placed pod's node has no place         violated    cost 100
+    placed pod's node without region and zone  violated    cost 100
     same region and zone                       satisfied   cost 1
     same region, or else between regions       cost of the NetworkTopology, satisfied up to maxNetworkCost
 
-A pair that the topology lacks costs 100 and is neither. A node is refused if more is violated than satisfied; the sum
-of the costs is rescaled from 100 for the least to 0.
+A pair that the topology lacks costs 100, and is neither satisfied nor violated. A node is refused if more pairs are
+violated than satisfied. The node with the least sum of costs scores 100, the node with the highest sum 0.
 Source: kubernetes-sigs/scheduler-plugins v0.33.5, pkg/networkaware.
 """
 
@@ -50,11 +50,11 @@ class NetworkObjects(Protocol):
     """AppGroups and NetworkTopologies of the cluster."""
 
     def app_group(self, namespaces: Sequence[str], name: str) -> AppGroup | None:
-        """Return the AppGroup of a name in the first of some namespaces that has one; None if none has."""
+        """Return the AppGroup with a name in the first namespace that has one; None if it does not exist."""
         ...
 
     def network_topology(self, namespaces: Sequence[str], name: str) -> NetworkTopology | None:
-        """Return the NetworkTopology of a name in the first of some namespaces that has one; None if none has."""
+        """Return the NetworkTopology with a name in the first namespace that has one; None if it does not exist."""
         ...
 
 
@@ -63,7 +63,7 @@ class NetworkOverheadArgs:
     """Arguments of the plugin, by upstream's names.
 
     Attributes:
-        namespaces: namespaces of the objects, in the order in which they are looked through.
+        namespaces: namespaces in which the objects are searched, in this order.
         weights_name: name of the weights in the NetworkTopology.
         topology_name: name of the NetworkTopology.
     """
@@ -92,7 +92,7 @@ def read_namespaces(reader: FieldReader) -> tuple[str, ...]:
     """Read the argument ``namespaces``.
 
     Raises:
-        ValueError: it is not a list of names; the message begins with its path.
+        ValueError: the argument is not a list of names; the message begins with its path.
     """
     value = reader.value("namespaces", ["default"])
     if not isinstance(value, list) or not value or not all(isinstance(each, str) and each for each in value):
@@ -124,7 +124,7 @@ class _CostTables:
 
 @dataclass(frozen=True)
 class NetworkOverhead(WithoutNodeTerms, FilterPlugin, PreFilterPlugin):
-    """Plugin by network costs to the pods that a pod depends on.
+    """Filter and score plugin for the network costs between a pod and the pods that it depends on.
 
     Attributes:
         objects: AppGroups and NetworkTopologies.
@@ -141,7 +141,7 @@ class NetworkOverhead(WithoutNodeTerms, FilterPlugin, PreFilterPlugin):
     requeued_by: ClassVar[frozenset[ClusterEvent]] = CLUSTER_CHANGES - {ClusterEvent.VOLUME_CHANGED}
 
     def pre_filter(self, pod: Pod, nodes: NodeTable, now: float) -> Rejection | None:  # noqa: ARG002
-        """Hold a pod whose AppGroup or NetworkTopology is missing."""
+        """Refuse a pod whose AppGroup or NetworkTopology is missing."""
         group = group_of(pod)
         if not group:
             return None
@@ -154,7 +154,7 @@ class NetworkOverhead(WithoutNodeTerms, FilterPlugin, PreFilterPlugin):
         return None
 
     def filter(self, pod: Pod, nodes: NodeTable, rows: Rows = EVERY_ROW) -> FilterVerdict | None:
-        """Return the nodes where no more dependencies are violated than satisfied; None without any."""
+        """Return the nodes where no more dependencies are violated than satisfied; None without dependencies."""
         sums = self._sums(pod, nodes)
         if sums is None:
             return None
@@ -179,7 +179,7 @@ class NetworkOverhead(WithoutNodeTerms, FilterPlugin, PreFilterPlugin):
         return {"score": np.array(costs)[:, rows]}
 
     def normalize(self, scores: Int64s) -> Int64s:
-        """Return 100 for the least cost down to 0 for the highest; 0 everywhere if nothing costs anything."""
+        """Return 100 for the least cost down to 0 for the highest; 0 for all nodes if all costs are 0."""
         if not scores.any():
             return scores
         lowest, spread = scores.min(), max(1, scores.max() - scores.min())
@@ -201,7 +201,7 @@ class NetworkOverhead(WithoutNodeTerms, FilterPlugin, PreFilterPlugin):
         return () if group is None else group.dependencies.get(workload_of(pod), ())
 
     def _sums(self, pod: Pod, nodes: NodeTable) -> tuple[Int64s, Int64s, Int64s] | None:
-        """Return the satisfied and violated dependencies and the cost by node, each of shape (nodes,); None without."""
+        """Return by node the numbers of satisfied and violated pairs and the cost, shape (nodes,); None without any."""
         dependencies, topology = self._dependencies(pod), self._topology()
         placed = self._placed.of(nodes, group_of(pod)) if dependencies and topology is not None else {}
         if not placed or topology is None:
@@ -216,14 +216,14 @@ class NetworkOverhead(WithoutNodeTerms, FilterPlugin, PreFilterPlugin):
                 continue
             by_place = np.bincount(of_node, counts, len(table)).astype(np.int64)
             values = _values(table, dependency.most_cost)
-            # All pods by their place; then those of the node itself are satisfied, and cost nothing.
+            # Count all pods by place; then correct for pods on the node itself, which are satisfied and cost nothing.
             result += (values @ by_place)[:, of_node] - values[:, of_node, of_node] * counts
             result[0] += counts
         return result[0], result[1], result[2]
 
 
 def _values(table: Int64s, most_cost: int) -> Int64s:
-    """Return what a pod at each place counts for: satisfied, violated and cost, shape (3, places, places)."""
+    """Return whether a pair of places is satisfied, whether it is violated, and its cost, shape (3, places, places)."""
     known = table >= 0
     satisfied = (table == _NEAR) | (known & (table <= most_cost))
     violated = (table == _NOWHERE) | (known & (table > most_cost))
@@ -232,7 +232,7 @@ def _values(table: Int64s, most_cost: int) -> Int64s:
 
 
 def _cost(topology: NetworkTopology, weights: str, origin: Place, other: Place) -> int:
-    """Return the network cost from a node's place to a placed pod's, or a negative constant without one."""
+    """Return the network cost from a node's place to a placed pod's, or a negative constant without a cost."""
     if other == ("", ""):
         return _NOWHERE
     if origin == other:

@@ -1,4 +1,4 @@
-"""Pods of AppGroups on nodes, which follow the node table with its assumed pods."""
+"""Number of the AppGroups' pods on each node, with assumed pods, kept up to date with the node table."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ class PlacedWorkloads:
         self._by_group: dict[str, dict[str, Workloads]] = {}  # by group, then by name of the node
 
     def of(self, nodes: NodeTable, group: str) -> Mapping[str, Workloads]:
-        """Return the number of pods of a group by node name."""
+        """Return the number of a group's pods by node name and workload."""
         self._follow(nodes)
         return self._by_group.get(group, {})
 

@@ -1,8 +1,8 @@
-"""TopologicalSort: order of the queue in which the workloads of an AppGroup follow those that they need.
+"""TopologicalSort: order of the queue in which the workloads of an AppGroup follow the workloads that they need.
 
-Highest priority first; then by the time of the first pod of the AppGroup, or of the pod without one; in an AppGroup by
-the place of the workload in ``status.topologyOrder``. Source: kubernetes-sigs/scheduler-plugins v0.33.5,
-pkg/networkaware, which looks at the place before the priority.
+Highest priority first; then by the time at which the AppGroup's first pod, or a pod without AppGroup, was queued; in an
+AppGroup by the workload's index in ``status.topologyOrder``. Source: kubernetes-sigs/scheduler-plugins v0.33.5,
+pkg/networkaware, which compares the index before the priority.
 """
 
 from typing import Any
@@ -20,7 +20,7 @@ class TopologicalSort(QueueSortPlugin):
 
     Args:
         objects: AppGroups.
-        namespaces: namespaces of the AppGroups, in the order in which they are looked through.
+        namespaces: namespaces in which AppGroups are searched, in this order.
     """
 
     name = "TopologicalSort"
@@ -30,7 +30,7 @@ class TopologicalSort(QueueSortPlugin):
         self._first_queued: dict[str, float] = {}  # by AppGroup
 
     def sort_key(self, pod: Pod, queued_at: float) -> tuple[Any, ...]:
-        """Return the key; the least one is scheduled first."""
+        """Return the sort key; the pod with the least key is scheduled first."""
         name = group_of(pod)
         group = self._objects.app_group(self._namespaces, name) if name else None
         if group is None:

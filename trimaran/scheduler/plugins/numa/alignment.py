@@ -1,4 +1,4 @@
-"""Filter of NodeResourceTopologyMatch: nodes where single NUMA nodes can hold the containers, or the whole pod."""
+"""Filter of NodeResourceTopologyMatch: nodes where each container, or the whole pod, fits into a single NUMA node."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -15,12 +15,12 @@ REASONS: Final = ("", "cannot align init container", "cannot align container", "
 
 
 def align(requests: NumaRequests, zones: Zones, allocatable: Mapping[str, Int64s]) -> Int64s:
-    """Return for each node ``ALIGNED``, or what has no NUMA node, shape (nodes,).
+    """Return for each node ``ALIGNED``, or the constant for what fits into no NUMA node, shape (nodes,).
 
     Args:
         requests: requests of the pod.
         zones: zones of the nodes; their amounts are changed.
-        allocatable: allocatable amounts of the nodes by resource, shape (nodes,); those that the pod requests.
+        allocatable: allocatable amounts of the nodes by resource that the pod requests, shape (nodes,).
     """
     result = np.full(len(zones.known), ALIGNED, np.int64)
     acts = zones.known & zones.aligns
@@ -43,7 +43,7 @@ def align(requests: NumaRequests, zones: Zones, allocatable: Mapping[str, Int64s
 def _fit(
     amounts: Amounts, zones: Zones, allocatable: Mapping[str, Int64s], *, guaranteed: bool
 ) -> tuple[Bools, Int64s]:
-    """Return whether a single zone has room for the amounts, and the first such zone, shape (nodes,)."""
+    """Return whether the amounts fit into a single zone, and the index of the first such zone, shape (nodes,)."""
     suits = zones.exists.copy()
     possible = np.ones(len(zones.known), np.bool_)
     is_limited = np.zeros(len(zones.known), np.bool_)
@@ -55,7 +55,7 @@ def _fit(
         enough = has.copy() if is_affine(resource) and not guaranteed else has & (zones.of(resource) >= amount)
         in_zones = np.asarray(has.any(axis=1))
         if resource in _NOT_IN_ZONES or is_extended(resource):
-            enough |= ~in_zones[:, np.newaxis]  # the node has it, none of its zones
+            enough |= ~in_zones[:, np.newaxis]  # a resource of the node that its zones do not list
             is_limited |= in_zones
         else:
             is_limited[:] = True
@@ -67,11 +67,11 @@ def _subtract(amounts: Amounts, zones: Zones, places: Int64s, where: Bools, *, g
     """Subtract amounts from one zone of each node.
 
     Args:
-        amounts: amounts to take.
+        amounts: amounts to subtract.
         zones: zones; changed.
-        places: place of the zone, shape (nodes,).
+        places: index of the zone on each node, shape (nodes,).
         where: nodes to change, shape (nodes,).
-        guaranteed: whether the pod gets CPUs and memory for itself.
+        guaranteed: whether the pod is Guaranteed, so that it gets exclusive CPUs and memory.
     """
     rows = np.flatnonzero(where)
     for resource, amount in amounts.items():

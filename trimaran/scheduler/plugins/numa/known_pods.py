@@ -1,8 +1,8 @@
-"""Pods that a NodeResourceTopology knows of: by its fingerprint, or else by the time of its last write.
+"""Pods that a NodeResourceTopology includes: found by its fingerprint, or else by the time of its last write.
 
-An agent signs the set of pods that it saw on its node with a fingerprint. Pods start one after another, so the pods
-that it saw are, in order of their start, the first ones of those that are there now. Only if some of them have ended
-since then does no fingerprint match. Sources: k8stopologyawareschedwg/podfingerprint v0.2.2, and
+An agent writes a fingerprint of the pods that it saw on its node. Pods start one after another, so these pods are the
+first of the pods that are on the node now, in order of their start. The fingerprint matches no pods if one of them has
+ended since. Sources: k8stopologyawareschedwg/podfingerprint v0.2.2, and
 kubernetes-sigs/scheduler-plugins v0.33.5, pkg/noderesourcetopology/cache.
 """
 
@@ -30,11 +30,11 @@ def fingerprint(pods: Iterable[Pod]) -> str:
 
 
 class KnownPods:
-    """Pods of each node that its topology knows of.
+    """Search for the pods that each node's topology includes.
 
     Args:
-        resync_seconds: time that pods must have run when a topology without a matching fingerprint was written.
-        method: which pods a fingerprint has: ``All``, ``OnlyExclusiveResources``, or ``Autodetect``: as it says.
+        resync_seconds: without a matching fingerprint, a topology includes pods that started so long before its write.
+        method: pods in a fingerprint: ``All``, ``OnlyExclusiveResources``, or ``Autodetect`` as the topology says.
     """
 
     def __init__(self, resync_seconds: int, method: str) -> None:
@@ -42,11 +42,11 @@ class KnownPods:
         self._matches: dict[str, tuple[NodeTopology, frozenset[str]]] = {}
 
     def keep(self, node_names: Iterable[str]) -> None:
-        """Forget all other nodes."""
+        """Forget all nodes except these."""
         self._matches = {name: self._matches[name] for name in node_names if name in self._matches}
 
     def unknown(self, topology: NodeTopology, placed: Collection[Pod]) -> list[Pod]:
-        """Return the pods of a node that have something for themselves of which its topology does not know yet."""
+        """Return the pods of a node with exclusive resources that its topology does not include yet."""
         holding = [each for each in placed if has_exclusive_resources(each)]
         matched = self._matched(topology, holding if self._is_only_exclusive(topology) else placed)
         if matched is not None:
@@ -60,7 +60,7 @@ class KnownPods:
         return self._method == ONLY_EXCLUSIVE
 
     def _matched(self, topology: NodeTopology, pods: Iterable[Pod]) -> frozenset[str] | None:
-        """Return the uids of the pods of the topology's fingerprint, also of those that have ended; None if unknown."""
+        """Return the uids of the pods in a topology's fingerprint, also of pods that have ended; None if unknown."""
         of, uids = self._matches.get(topology.node_name, (None, frozenset[str]()))
         if of is topology:
             return uids

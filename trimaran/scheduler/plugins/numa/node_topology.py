@@ -1,4 +1,4 @@
-"""NodeResourceTopology of ``topology.node.k8s.io/v1alpha2``: what is free in each NUMA node of a node."""
+"""NodeResourceTopology of ``topology.node.k8s.io/v1alpha2``: free resources of each NUMA node of a node."""
 
 import re
 from collections.abc import Mapping
@@ -35,7 +35,7 @@ class Zone:
     """NUMA node.
 
     Attributes:
-        number: its number.
+        number: number of the NUMA node.
         available: free amounts by resource, rounded down.
         costs: distance to other NUMA nodes by number.
     """
@@ -54,10 +54,10 @@ class NodeTopology:
         zones: NUMA nodes by ascending number.
         policy: policy of kubelet's topology manager.
         scope: what the topology manager aligns: ``container`` or ``pod``.
-        max_zones: largest number of NUMA nodes that kubelet supports there.
+        max_zones: largest number of NUMA nodes that the node's kubelet supports.
         written_at: time of the last write, Unix seconds; None if unknown.
         fingerprint: fingerprint of the pods that the agent saw; "" if it has none.
-        fingerprint_method: which pods these are, in the agent's words; "" if it does not say.
+        fingerprint_method: the agent's name for the selection of these pods; "" if it has none.
     """
 
     node_name: str
@@ -74,8 +74,8 @@ class NodeTopology:
     def from_k8s(cls, document: Mapping[str, Any]) -> Self:
         """Read a NodeResourceTopology.
 
-        Unknown attributes, zones that are not NUMA nodes, and amounts that are not quantities are left out: the zone
-        does not have that resource.
+        Unknown attributes and zones that are not NUMA nodes are left out. A zone does not have a resource whose amount
+        is not a quantity.
 
         Raises:
             ValueError: the object has another form.
@@ -147,6 +147,6 @@ def _number(name: Any) -> int | None:
 
 
 def _digits(text: str) -> int:
-    """Return the number that a text of digits says; -1 for another text."""
+    """Return the number in a text of digits; -1 for other texts."""
     match = _NUMBER.fullmatch(text)
     return int(match[1]) if match else -1

@@ -1,4 +1,4 @@
-"""Requests that NUMA nodes are matched with: of each container, or of the whole pod."""
+"""Requests of a pod that must fit into NUMA nodes: of each container, or of the whole pod."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ class NumaRequests:
         init: requests of each init container.
         app: requests of each container.
         pod: requests of the pod as a whole: the containers together, or the largest init container, and the overhead.
-        guaranteed: whether the pod gets CPUs and memory for itself.
+        guaranteed: whether the pod is Guaranteed, so that it gets exclusive CPUs and memory.
         ignored: whether the pod needs nothing that a NUMA node has: a BestEffort pod without extended resources.
     """
 
@@ -47,7 +47,7 @@ class NumaRequests:
 
 
 def has_exclusive_resources(pod: Pod) -> bool:
-    """Return whether kubelet gives a pod something for itself: devices, or whole CPUs or memory if it is Guaranteed.
+    """Return whether a pod gets exclusive resources: devices, or if it is Guaranteed whole CPUs or memory.
 
     Source: ``AreExclusiveForPod`` of scheduler-plugins v0.33.5.
     """

@@ -1,8 +1,8 @@
 """Scores of NodeResourceTopologyMatch: how much a pod leaves free in NUMA nodes, or how many of them it needs.
 
-For LeastAllocated, MostAllocated and BalancedAllocation, each NUMA node gets the weighted mean over the requested
-resources, and the node the least of them that is not 0; where the topology manager aligns containers, the mean over
-them. Amounts are compared exactly, and CPU is scored in whole cores, rounded up, as upstream does.
+For LeastAllocated, MostAllocated and BalancedAllocation, a NUMA node's score is the weighted mean over the requested
+resources. A node's score is the least of these above 0; where the topology manager aligns containers, the mean over
+containers. Amounts are compared exactly, and CPU is scored in whole cores, rounded up, as upstream does.
 Source: kubernetes-sigs/scheduler-plugins v0.33.5, pkg/noderesourcetopology.
 """
 
@@ -40,7 +40,7 @@ def balanced_allocation(amounts: Amounts, zones: Zones, weights: Mapping[str, in
     """Score zones by how equal the requested shares of the resources are."""
     shares = np.array([_share(name, amount, zones) for name, amount in amounts.items()])
     variance = shares.var(axis=0, ddof=1) if len(shares) > 1 else np.zeros(zones.exists.shape)
-    # Without room the shares have no bound, and their variance may not fit an integer.
+    # If the pod does not fit, the shares are unbounded, and their variance may overflow an integer.
     return np.where((shares > 1).any(axis=0), 0.0, (1 - variance) * MAX_NODE_SCORE).astype(np.int64)
 
 
@@ -93,9 +93,9 @@ def fewest_zones(requests: NumaRequests, zones: Zones) -> Int64s:
 
 
 def _needed_zones(amounts: Amounts, zones: Zones) -> tuple[Int64s, Bools, Bools]:
-    """Return the least number of zones that hold some amounts together, 0 if none do.
+    """Return the least number of zones that together hold the amounts, shape (nodes,); 0 if no zones do.
 
-    Also returns whether no zones of this number are nearer to each other, both of shape (nodes,), and the zones.
+    Also return whether no other zones of this number are nearer to each other, shape (nodes,), and the zones' mask.
     """
     size = zones.exists.shape[1]
     count, nearest = np.zeros(len(zones.known), np.int64), np.zeros(len(zones.known), np.bool_)
@@ -119,7 +119,7 @@ def _needed_zones(amounts: Amounts, zones: Zones) -> tuple[Int64s, Bools, Bools]
 
 
 def _holds(amounts: Amounts, zones: Zones, places: list[int]) -> Bools:
-    """Return whether some zones have all resources, and together enough of them, shape (nodes,)."""
+    """Return whether the zones at ``places`` all have the resources, and together enough of each, shape (nodes,)."""
     fits = np.ones(len(zones.known), np.bool_)
     for resource, amount in amounts.items():
         fits &= zones.having(resource)[:, places].all(axis=1)
@@ -162,7 +162,7 @@ def _share(name: str, amount: int, zones: Zones) -> "np.typing.NDArray[np.float6
 
 
 def _least(scores: Int64s, zones: Zones) -> Int64s:
-    """Return the least score of a node's zones that is not 0, or 0, shape (nodes,)."""
+    """Return the least score above 0 among each node's zones, 0 if there is none, shape (nodes,)."""
     least = np.where(zones.exists & (scores > 0), scores, _FAR).min(axis=1, initial=_FAR)
     return np.where(least < _FAR, least, 0)
 

@@ -1,8 +1,8 @@
-"""NodeResourceTopologyMatch: nodes whose NUMA nodes can hold a pod as kubelet's topology manager demands.
+"""NodeResourceTopologyMatch: nodes whose NUMA nodes can hold a pod as kubelet's topology manager requires.
 
-The filter acts on nodes with the policy ``single-numa-node``; the score prefers nodes by what is free in their NUMA
-nodes. What is free says the NodeResourceTopology of the node, which an agent writes. It is late: with
-``cacheResyncPeriodSeconds`` above 0, pods that it does not know of yet are taken off every NUMA node.
+The filter acts on nodes with the policy ``single-numa-node``; the score prefers nodes by the free resources of their
+NUMA nodes. An agent writes these into a NodeResourceTopology, with a delay. If ``cacheResyncPeriodSeconds`` is above 0,
+requests of pods that the object does not include yet are subtracted from every NUMA node.
 Source: kubernetes-sigs/scheduler-plugins v0.33.5, pkg/noderesourcetopology.
 """
 
@@ -32,7 +32,7 @@ from trimaran.scheduler.plugins.numa.zones import Zones
 
 KIND: Final = "NodeResourceTopology"
 FEWEST_ZONES: Final = "LeastNUMANodes"
-# Words of ``cache`` without effect by key, the default first.
+# Valid values of the keys of ``cache`` that have no effect here, the default first.
 _UNUSED_WORDS: Final = {
     "foreignPodsDetect": ("All", "None", "OnlyExclusiveResources"),
     "informerMode": ("Dedicated", "Shared"),
@@ -46,12 +46,12 @@ class TopologyMatchArgs:
     """Arguments of the plugin, by upstream's names.
 
     Attributes:
-        strategy: how NUMA nodes are scored.
+        strategy: name of the strategy that scores NUMA nodes.
         weights: weights of the resources by name; 1 for the others.
-        resync_seconds: time for which a pod that has started may be missing in a topology without fingerprint; 0 takes
-            topologies as written.
-        resync_method: which pods fingerprints have, as in :class:`KnownPods`.
-        discards_reserved: refuse nodes with a pod that is placed and not bound yet.
+        resync_seconds: time for which a pod that has started may be missing in a topology without fingerprint; 0
+            assumes that no pod is missing.
+        resync_method: pods in a fingerprint, as in :class:`KnownPods`.
+        discards_reserved: whether to refuse nodes with a pod that is placed and not bound yet.
     """
 
     strategy: str = "LeastAllocated"
@@ -96,7 +96,7 @@ class NodeZones:
 
     Args:
         objects: topologies.
-        known_pods: tells which pods a topology knows of; None takes topologies as written.
+        known_pods: finds the pods that a topology includes; None assumes that it includes all pods.
     """
 
     def __init__(self, objects: TopologySource, known_pods: KnownPods | None) -> None:
@@ -127,7 +127,7 @@ class NodeZones:
         return self._zones
 
     def _changed_topologies(self, nodes: NodeTable) -> set[int]:
-        """Apply the topologies that changed; return their rows, or all rows if more zones need room."""
+        """Apply the topologies that changed; return their rows, or all rows if the arrays got more zones."""
         found = [self._objects.node_topology(name) for name in nodes.names]
         changed = {row for row, each in enumerate(found) if each is not self._topologies[row]}
         self._topologies = found
@@ -138,7 +138,7 @@ class NodeZones:
         return changed
 
     def _taken(self, nodes: NodeTable, row: int) -> Mapping[str, int]:
-        """Return what pods hold of which the topology does not know yet."""
+        """Return the amounts by resource that the pods request which the topology does not include yet."""
         topology, taken = self._topologies[row], dict[str, int]()
         if self._known_pods is None or topology is None:
             return taken
@@ -150,7 +150,7 @@ class NodeZones:
 
 @dataclass(frozen=True)
 class NodeResourceTopologyMatch(WithoutNodeTerms, FilterPlugin, ReservePlugin, PostBindPlugin):
-    """Plugin by what is free in NUMA nodes.
+    """Filter and score plugin for the free resources of NUMA nodes.
 
     Attributes:
         objects: topologies.
@@ -219,7 +219,7 @@ class NodeResourceTopologyMatch(WithoutNodeTerms, FilterPlugin, ReservePlugin, P
         return np.where(self._stale(nodes)[rows], 0, scores)
 
     def _stale(self, nodes: NodeTable) -> Bools:
-        """Return which nodes have a pod that is placed and not bound yet, if that matters, shape (nodes,)."""
+        """Return which nodes to refuse, because they have a pod that is placed and not bound yet, shape (nodes,)."""
         stale = np.zeros(len(nodes), np.bool_)
         for name in self._reserved.values():
             if name in nodes:

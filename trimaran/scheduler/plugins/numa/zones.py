@@ -15,12 +15,12 @@ _HUGE_PAGES = "hugepages-"
 
 
 def is_affine(resource: str) -> bool:
-    """Return whether a resource belongs to NUMA nodes, so that only Guaranteed pods get some of it for themselves."""
+    """Return whether a resource is CPU, memory or huge pages, which only Guaranteed pods get exclusively."""
     return resource in {CPU, MEMORY} or resource.startswith(_HUGE_PAGES)
 
 
 def is_extended(resource: str) -> bool:
-    """Return whether a resource is an extended one, and not of Kubernetes itself. Source: ``IsNativeResource``."""
+    """Return whether a resource is an extended resource, not one of Kubernetes. Source: ``IsNativeResource``."""
     return "/" in resource and "kubernetes.io/" not in resource
 
 
@@ -30,10 +30,10 @@ class Zones:
 
     Attributes:
         known: whether a node has a topology, shape (nodes,).
-        aligns: whether its policy is ``single-numa-node``, shape (nodes,).
-        by_pod: whether its scope is ``pod``, shape (nodes,).
+        aligns: whether a node's policy is ``single-numa-node``, shape (nodes,).
+        by_pod: whether a node's scope is ``pod``, shape (nodes,).
         most: largest number of zones that kubelet supports, shape (nodes,).
-        exists: which zones there are, shape (nodes, zones).
+        exists: which zones exist, shape (nodes, zones).
         costs: distance between zones, shape (nodes, zones, zones).
         amounts: free amounts by resource, shape (nodes, zones).
         has: which zones have a resource, by resource, shape (nodes, zones).
@@ -65,8 +65,8 @@ class Zones:
 
         Args:
             row: row of the node.
-            topology: its topology; None if it has none.
-            taken: amounts by resource that pods hold of which the topology does not know yet; they count in each zone.
+            topology: topology of the node; None if it has none.
+            taken: amounts by resource of pods that the topology does not include yet; subtracted from each zone.
         """
         self.exists[row], self.costs[row] = False, UNKNOWN_DISTANCE
         for resource, has in self.has.items():
@@ -108,7 +108,7 @@ class Zones:
         return self.has.get(resource, np.zeros(self.exists.shape, np.bool_))
 
     def has_any(self, resources: Iterable[str]) -> Bools:
-        """Return which nodes have a zone with one of some resources, shape (nodes,)."""
+        """Return which nodes have a zone with at least one of the resources, shape (nodes,)."""
         found = np.zeros(len(self.known), np.bool_)
         for resource in resources:
             found |= self.having(resource).any(axis=1)

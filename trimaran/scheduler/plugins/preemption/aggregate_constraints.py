@@ -1,4 +1,4 @@
-"""Bounds on sums over the pods of all nodes, such as quotas, that preemption has to keep to as well."""
+"""Limits of sums over the pods of all nodes, such as quotas, which the pod must not exceed after a preemption."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ class AggregateConstraints:
     reason: str = ""
 
     def are_kept(self, freed: Int64s) -> Bools:
-        """Return whether enough becomes free, shape (n,), from amounts of shape (n, bounds)."""
+        """Return whether freed amounts, shape (n, bounds), are enough for the pod, shape (n,)."""
         kept: Bools = np.all(freed >= self.excess, axis=1)
         return kept
 
