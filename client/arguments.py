@@ -11,7 +11,7 @@ _MAX_RETRIES = 100
 
 
 def seconds(name: str, value: Any) -> float:
-    """Return a valid number of seconds.
+    """Return a number of seconds after checking it.
 
     Raises:
         ValueError: the value is not a number above 0 and up to one year.
@@ -22,7 +22,7 @@ def seconds(name: str, value: Any) -> float:
 
 
 def retries(value: Any) -> int:
-    """Return a valid number of retries.
+    """Return a number of retries after checking it.
 
     Raises:
         ValueError: the value is not a whole number from 0 to 100.

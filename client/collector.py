@@ -111,7 +111,7 @@ class Collector:
             metrics = self._client.metrics(self._window)
             if not metrics.data:
                 # /compat returns an empty snapshot if no metrics are fresh.
-                raise NoMetrics("the watcher has no fresh metrics")
+                raise NoMetrics("the watcher has no fresh metrics; GET /watcher/health has the reason")
         except ClientError as error:
             self._outage.failed(str(error))
             self._failure = str(error)
@@ -141,7 +141,7 @@ class Collector:
         age = self._age_seconds(cached)
         if age > self._max_age:
             raise StaleMetrics(
-                f"the metrics are {age:.0f} s old, the limit is {self._max_age:.0f} s"
+                f"the metrics are {age:.0f} s old, max_age_seconds is {self._max_age:.0f}"
                 f"{f'; the last refresh failed: {failure}' if failure else ''}"
             )
         values = {field.name: getattr(cached.metrics, field.name) for field in fields(WatcherMetrics)}

@@ -130,7 +130,7 @@ def connect(
     """
     if address is not None:
         if settings is not None:
-            raise TypeError("settings are for an embedded watcher; a watcher at an address has its own settings")
+            raise TypeError("pass either an address or settings: a watcher at an address has its own settings")
         return ServiceClient(address, **options)
     with needing_watcher("connect() without an address"):
         from client.library import LibraryClient  # imports the whole watcher, which service mode does not need

@@ -205,7 +205,7 @@ class ServiceClient:
             namespace: namespace of the workloads; None for all.
 
         Raises:
-            NoMetrics: the use of no workload is known, or not yet; the message has the reason.
+            NoMetrics: the watcher has no workload's use, perhaps not yet; the message has the reason.
         """
         workloads: list[dict[str, Any]] = []
         after, where = "", self._transport.where
@@ -230,7 +230,7 @@ class ServiceClient:
         """Return the JSON of ``GET /workloads/<namespace>/<kind>/<name>``; empty if the watcher has no such workload.
 
         Raises:
-            NoMetrics: the use of no workload is known, or not yet; the message has the reason.
+            NoMetrics: the watcher has no workload's use, perhaps not yet; the message has the reason.
         """
         if not isinstance(workload, tuple):
             raise TypeError(f"workload: must be a scoring.Workload, got {quoted(workload)}")
@@ -359,7 +359,7 @@ class ServiceClient:
         except wire.WireError as error:
             raise BadAnswer(f"{where} did not return metrics: {error}") from error
         if window is not None and metrics.window.duration != window:
-            raise UnknownWindow(f"{where} returned window {metrics.window.duration}, and does not support {window!r}")
+            raise UnknownWindow(f"{where} does not have window {window!r}: it returned {metrics.window.duration!r}")
         return metrics
 
     def _refusal(self, response: requests.Response, where: str, node: str | None) -> ClientError:

@@ -44,7 +44,7 @@ class Transport:
         shown = masking.without_credentials(address)
         parts = _split(address)
         if parts is None:
-            raise ValueError(f"a watcher's address looks like http://trimaran:2020, not {shown[:80]!r}")
+            raise ValueError(f"the watcher's address must be a URL such as http://trimaran:2020, got {shown[:80]!r}")
         masking.register_address_secrets(address)
         self._base = address.rstrip("/").removesuffix("/watcher")
         self._secure = parts.scheme == "https"

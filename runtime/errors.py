@@ -24,7 +24,7 @@ class TrimaranError(Exception):
 
 
 def error_text(error: BaseException) -> str:
-    """Return the type and text of an error of any origin; the type alone if the error has no text."""
+    """Return the type and text of an error; the type alone if the text cannot be formatted."""
     try:
         return f"{type(error).__name__}: {error}"
     except Exception:  # noqa: BLE001  str() of a plugin's exception may raise, while the exception is handled

@@ -104,7 +104,7 @@ def to_line(text: object, longest: int | None = None) -> str:
 
 
 def redact_fields(statement: object, *fields: str) -> None:
-    """Pass texts, or tuples of texts, of a frozen dataclass through :func:`to_line`; for its ``__post_init__``."""
+    """Redact fields (texts or tuples of texts) of a frozen dataclass by :func:`to_line`, in its ``__post_init__``."""
     values = {name: getattr(statement, name) for name in fields}
     whole = "  ".join(value if isinstance(value, str) else "  ".join(map(str, value)) for value in values.values())
     if to_line(whole) == whole:  # the common case, with one search for all fields

@@ -72,7 +72,7 @@ def parse_documents(text: bytes | str) -> list[Any]:
     except yaml.YAMLError as error:
         raise ValueError(_one_line(error)) from error
     except (TypeError, LookupError, AttributeError, ArithmeticError) as error:  # such as "!!bool maybe"
-        raise ValueError(f"a value does not have the form of its YAML tag: {error}") from error
+        raise ValueError(f"a value does not match its YAML tag, such as !!int: {error}") from error
 
 
 def compose_yaml(text: bytes | str) -> "yaml.Node | None":
@@ -98,7 +98,7 @@ def parse_toml(content: bytes) -> dict[str, Any]:
     """
     text = content.decode()
     if sum(line.count(".") ** 2 for line in text.splitlines()) > _MAX_SQUARED_DOTS:
-        raise ValueError("too many dotted keys")
+        raise ValueError("too many dotted keys, such as a.b.c: write tables instead")
     try:
         tables = tomllib.loads(text)
     except RecursionError:

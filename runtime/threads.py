@@ -32,7 +32,7 @@ class TurnGuard:
         self.failure = ""
 
     def run(self, turn: Callable[[], _Result], otherwise: _Result) -> _Result:
-        """Run a turn; return its result, or another value if it failed."""
+        """Run a turn; return its result, or ``otherwise`` if the turn failed."""
         try:
             result = turn()
         except BaseException as error:  # the next turn tries again

@@ -15,7 +15,7 @@ _log = logging.getLogger(__name__)
 
 
 class LeaderElectedLoop:
-    """Thread that runs cycles, and the thread of the leader election.
+    """Threads of a controller: one runs its cycles, the other takes part in the leader election.
 
     Args:
         leadership: leader election; None for a controller that writes nothing.

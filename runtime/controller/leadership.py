@@ -85,7 +85,7 @@ class Leadership:
         return self._turns.failure or self._lease.problem
 
     def may_write(self) -> bool:
-        """Return whether this process leads now, so that a request may be sent that changes the cluster."""
+        """Return whether this process is the leader now, and may send a request that changes the cluster."""
         return self.has_lease and self._clock() >= self._leads_at
 
     def is_alive(self) -> bool:

@@ -50,7 +50,7 @@ class Call:
     cancel_count: int = 0
 
     def begin(self, cancel_count: int) -> None:
-        """Start a request; each redirect is a request of its own."""
+        """Reset the counters for a new request; each redirect is a new request."""
         self.received_bytes = 0
         self.cancel_count = cancel_count
 

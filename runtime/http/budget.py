@@ -15,7 +15,7 @@ _MEBI = 1024 * 1024
 
 
 class Budget:
-    """Sum of the memory that responses take once they are unpacked and parsed. Thread-safe.
+    """Limit on the memory that responses take once they are unpacked and parsed. Thread-safe.
 
     Args:
         max_bytes: size of the budget.
@@ -63,7 +63,7 @@ class Budget:
             return self._shares[key]
 
     def child(self) -> "Budget":
-        """Return an unlimited budget that also charges this one, and can release what it charged."""
+        """Return an unlimited budget that also charges this budget, and can release the charged bytes."""
         return Budget(math.inf, parent=self)
 
     def release(self, keep_bytes: int) -> None:

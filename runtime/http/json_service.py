@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class ServiceUnavailable(Exception):
-    """Error of a request: the service refuses it, or is unreachable. The message says why.
+    """The service refuses a request, or is unreachable. The message has the reason.
 
     Attributes:
         status: status of the response; 0 without one.

@@ -84,7 +84,7 @@ class AccessReviews:
         self._right_bucket = _TokenBucket(_RIGHTS_PER_SECOND, _MAX_RIGHTS, monotonic)
 
     def judge(self, authorization: str, namespace: str) -> AccessVerdict:
-        """Authorize a caller to read about a namespace's pods.
+        """Return the verdict on a caller that wants to read about a namespace's pods.
 
         Args:
             authorization: Authorization header of the caller.
@@ -134,7 +134,7 @@ class AccessReviews:
         return self._verdicts.get((digest, namespace))[1]
 
     def _review(self, token: str, digest: bytes, namespace: str) -> AccessVerdict:
-        """Return the verdict by at most two reviews.
+        """Return the verdict after at most two requests: a review of the token, and one of the user's right.
 
         Raises:
             Exception: one of ``REQUEST_FAILURES``: the API server did not review.
@@ -180,7 +180,7 @@ def bearer_token(authorization: str) -> str:
 
 
 class _ShortCache(Generic[_Cached]):
-    """Bounded cache whose entries expire after seconds. Thread-safe."""
+    """Bounded cache whose entries expire after a few seconds. Thread-safe."""
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._monotonic, self._lock = monotonic, threading.Lock()

@@ -226,7 +226,7 @@ class KubernetesApi:
             path: path of the list.
             deadline: deadline for all pages.
             page_seconds: maximum seconds per page.
-            accept: value of the Accept header, such as for metadata only; empty for whole objects.
+            accept: value of the Accept header, for example to get metadata only; empty for whole objects.
             query: parameters such as ``labelSelector``.
 
         Raises:
@@ -321,7 +321,7 @@ class KubernetesApi:
 
     @property
     def tls_server_name(self) -> str:
-        """Name to verify the server's certificate by, from the kubeconfig; empty for the address's host."""
+        """Name that the server's certificate must have, from the kubeconfig; empty for the address's host."""
         pools: Any = self._session.get_adapter("https://")
         return str(pools.poolmanager.connection_pool_kw.get("server_hostname") or "")
 
@@ -423,7 +423,7 @@ def default_kubeconfig() -> Path | None:
     files = [Path(name).expanduser() for name in os.environ.get("KUBECONFIG", "").split(os.pathsep) if name]
     file = next((each for each in files or [Path("~/.kube/config").expanduser()] if each.exists()), None)
     if files and file is None:
-        raise InvalidApiServerConfig(f"the environment variable KUBECONFIG names {files[0]}, which does not exist")
+        raise InvalidApiServerConfig(f"KUBECONFIG names {files[0]}, which does not exist: correct or unset KUBECONFIG")
     return file
 
 

@@ -145,7 +145,8 @@ def read_node_term(term: Any, where: str) -> NodeSelectorTerm:
     labels, names = (read_requirements(term, kind, where) for kind in ("matchExpressions", "matchFields"))
     for requirement in names:
         if requirement.key != _NODE_NAME or requirement.operator not in {"In", "NotIn"}:
-            raise ValueError(f"{where}.matchFields: only In and NotIn of {_NODE_NAME} are allowed")
+            found = f"{requirement.operator} of {quoted(requirement.key)}"
+            raise ValueError(f"{where}.matchFields: must be In or NotIn of {_NODE_NAME}, got {found}")
     return NodeSelectorTerm(labels, names) if are_parsable(labels) else NodeSelectorTerm()
 
 

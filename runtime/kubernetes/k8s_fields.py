@@ -139,7 +139,7 @@ def unix_seconds(moment: Any, where: str) -> float | None:
         except ValueError:
             # Kubernetes also has years that datetime lacks, such as 0000: they saturate.
             if not (year := _RARE_YEAR.match(moment)):
-                raise ValueError(f"{where} has an invalid time: {quoted(moment)}") from None
+                raise ValueError(f"{where} has an invalid time: {quoted(moment)}; use 2030-01-31T12:00:00Z") from None
             moment = datetime.max.replace(tzinfo=UTC) if int(year[1]) > 0 else datetime.min.replace(tzinfo=UTC)
     try:
         return moment.timestamp() if isinstance(moment, datetime) else None
@@ -169,7 +169,7 @@ def check_spelling(owner: Any, names: frozenset[str], where: str) -> None:
 
 @lru_cache(4096)  # nearly all pods have one of a few combinations of keys
 def _misspelled(keys: tuple[object, ...], names: frozenset[str]) -> tuple[object, str] | None:
-    """Return the first misspelled key, and the name of its field."""
+    """Return the first misspelled key and its correct spelling; None if no key is misspelled."""
     valid = names | {_snake(name) for name in names}
     by_lower = {name.lower(): name for name in names}
     for key in keys:

@@ -106,7 +106,7 @@ class KeepAliveConnection:
         return self._response(sock, deadline)
 
     def _update_headers(self) -> None:
-        """Read the credentials again once a minute."""
+        """Build the constant headers again once a minute, with the current credentials."""
         now = time.monotonic()
         if now < self._head_ends_at:
             return
@@ -120,7 +120,7 @@ class KeepAliveConnection:
     def _connected(self, deadline: Deadline) -> socket.socket:
         """Return a connection that the server has not closed."""
         if self._is_closed:
-            raise ConnectionAbortedError("the connection is closed")
+            raise ConnectionAbortedError("the connection to the API server was closed by this process")
         if self._sock is not None and _is_readable(self._sock):
             self._disconnect()  # closed by the server, or it holds data that was not requested
         if self._sock is None:
@@ -153,12 +153,12 @@ class KeepAliveConnection:
             version, _, rest = first.partition(" ")
             code, _, reason = rest.partition(" ")
             if not (version.startswith("HTTP/1.") and _STATUS.fullmatch(code)):
-                raise UnexpectedResponse("the response is not HTTP")
+                raise UnexpectedResponse("the API server's response is not HTTP/1")
             if int(code) >= http.HTTPStatus.OK:  # interim responses, such as 103, precede the final one
                 break
         pairs = [(name.lower(), value.strip()) for name, _, value in (field.partition(":") for field in fields)]
         if len({pair for pair in pairs if pair[0] in _FRAMING}) > 1:
-            raise UnexpectedResponse("the response has two different Content-Length or Transfer-Encoding headers")
+            raise UnexpectedResponse("the API server's response has two lengths: Content-Length, Transfer-Encoding")
         by_name = dict(pairs)
         if int(code) in _BODILESS:
             content = b""
@@ -167,7 +167,7 @@ class KeepAliveConnection:
         elif _LENGTH.fullmatch(by_name.get("content-length", "")):
             content = self._exactly(sock, int(by_name["content-length"]), deadline)
         else:
-            raise UnexpectedResponse("the response has neither a Content-Length nor chunks")
+            raise UnexpectedResponse("the API server's response has neither a Content-Length nor chunks")
         if by_name.get("connection", "").lower() == "close" or version == "HTTP/1.0":
             self._disconnect()
         return int(code), reason, content
@@ -177,29 +177,29 @@ class KeepAliveConnection:
         while True:
             size = _CHUNK_SIZE.fullmatch(self._until(sock, b"\r\n", deadline, _MAX_HEAD_BYTES))
             if size is None:
-                raise UnexpectedResponse("the response is not HTTP")
+                raise UnexpectedResponse("the API server's response has an invalid chunk size")
             length = int(size[1], 16)
             if not length:
                 while self._until(sock, b"\r\n", deadline, _MAX_HEAD_BYTES):
                     pass  # trailers
                 return content
             if len(content) + length > _MAX_BODY_BYTES:
-                raise UnexpectedResponse(f"the response is larger than {_MAX_BODY_BYTES} bytes")
+                raise UnexpectedResponse(f"the API server's response is larger than {_MAX_BODY_BYTES} bytes")
             content += self._exactly(sock, length, deadline)
             if self._exactly(sock, 2, deadline) != b"\r\n":
-                raise UnexpectedResponse("the response is not HTTP")
+                raise UnexpectedResponse("the API server's response has a chunk that does not match its size")
 
     def _until(self, sock: socket.socket, end: bytes, deadline: Deadline, limit: int) -> bytes:
         while end not in self._received:
             if len(self._received) > limit:
-                raise UnexpectedResponse("the head of the response is too large")
+                raise UnexpectedResponse(f"the head of the API server's response is larger than {limit} bytes")
             self._receive(sock, deadline)
         part, _, self._received = self._received.partition(end)
         return part
 
     def _exactly(self, sock: socket.socket, length: int, deadline: Deadline) -> bytes:
         if length > _MAX_BODY_BYTES:
-            raise UnexpectedResponse(f"the response is larger than {_MAX_BODY_BYTES} bytes")
+            raise UnexpectedResponse(f"the API server's response is larger than {_MAX_BODY_BYTES} bytes")
         while len(self._received) < length:
             self._receive(sock, deadline)
         part, self._received = self._received[:length], self._received[length:]

@@ -110,7 +110,7 @@ class Lease:
         return "" if self.is_held else self._failure
 
     def renew(self) -> bool:
-        """Acquire or renew the Lease; return whether this process holds it. A failed request counts as no renewal."""
+        """Acquire or renew the Lease; return whether this process holds it, also after a failed request."""
         try:
             return self.acquire()
         except REQUEST_FAILURES:

@@ -13,7 +13,7 @@ _LIST, _OBJECT = _FORM.format("PartialObjectMetadataList"), _FORM.format("Partia
 
 
 class MetadataApi:
-    """Part of an API client that reads metadata only."""
+    """ListWatch that reads only the metadata of objects."""
 
     def __init__(self, api: KubernetesApi) -> None:
         self._api = api

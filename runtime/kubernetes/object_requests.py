@@ -21,12 +21,12 @@ def read(api: Sender, path: str, deadline: Deadline) -> Any:
 
 
 def create(api: Sender, path: str, body: Mapping[str, Any], deadline: Deadline) -> Any:
-    """Create an object in a list, or at a subresource; return it."""
+    """Create an object by a POST to a list or a subresource; return the created object."""
     return api.send("POST", path, deadline, body)
 
 
 def replace(api: Sender, path: str, body: Mapping[str, Any], deadline: Deadline) -> Any:
-    """Replace an object; with an old resource version the API server refuses it. Return the object."""
+    """Replace an object, and return the new one; the API server refuses a body with an old resource version."""
     return api.send("PUT", path, deadline, body)
 
 

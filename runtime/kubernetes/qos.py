@@ -14,7 +14,7 @@ _CLASSES = frozenset({GUARANTEED, BURSTABLE, BEST_EFFORT})
 
 
 def qos_class(pod: Pod) -> str:
-    """Return the class of a pod: as the API server reports it, or else from its requests and limits."""
+    """Return a pod's class as the API server reports it; if unknown, derive it from the requests and limits."""
     if pod.qos in _CLASSES:
         return pod.qos
     if pod.requests or pod.limits:  # resources of the pod as a whole count instead of the containers'

@@ -52,7 +52,7 @@ class ListWatch(Protocol):
 
 
 class ReflectorStore(Protocol):
-    """Copy of the objects. Only the reflector's thread calls it."""
+    """Copy of the objects, which only the reflector's thread updates."""
 
     def replace(self, objects: Iterable[Object]) -> None:
         """Replace the copy with a full list. If iterating over the list raises, keep the old content."""
@@ -122,7 +122,7 @@ class Reflector:
         self.failure = ""
 
     def add_observer(self, observer: ReflectorObserver) -> None:
-        """Keep a further copy up to date. Call it before :meth:`start`, so that the copy begins with the first list."""
+        """Update a further copy, too. Call this before :meth:`start`, so that the copy gets the first list."""
         self._observers.append(observer)
 
     def start(self) -> None:

@@ -56,7 +56,7 @@ class ReflectorGroup:
 
     @property
     def age_seconds(self) -> float:
-        """Seconds since the API server last reported on some kind of objects: the longest time of all kinds."""
+        """Seconds since the API server last reported on each kind of objects; the longest time counts."""
         return max(each.age_seconds for each in self.reflectors)
 
     @property

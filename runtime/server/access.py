@@ -90,7 +90,7 @@ class AccessCheck:
         return self.requires_credentials or bool(self._ports)
 
     def check(self, route: str, environ: Mapping[str, Any]) -> Verdict:
-        """Check a request.
+        """Return the outcome of the access check of a request.
 
         Args:
             route: the rule that the path matched; empty if no rule did.
@@ -165,7 +165,7 @@ def parse_tokens(text: str) -> tuple[dict[bytes, float], list[str]]:
                 raise ValueError(f"a token needs at least {MIN_TOKEN_LENGTH} characters, all ASCII")  # noqa: TRY301
             expires = _expiry(rest[0]) if rest else math.inf
             if len(rest) > 1:
-                raise ValueError("there is text after the expiry date")  # noqa: TRY301
+                raise ValueError("remove the text after the expiry date, or begin it with #")  # noqa: TRY301
         except ValueError as error:
             problems.append(f"line {number}: {error}")
         else:

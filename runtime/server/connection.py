@@ -98,7 +98,7 @@ class Connection:
         self._reader = RequestReader(max_body_bytes)
         self._handle = handle
         self._reject = reject
-        # Part of a request that the deadline is for. A new connection that stays silent gets the time for a head,
+        # Part of a request to which the deadline applies. A new connection that stays silent gets the time for a head,
         # which is shorter than the time between two requests.
         self._stage = Stage.HEAD
         self.has_taken = self._is_buffer_full = False

@@ -6,7 +6,7 @@ import orjson
 
 
 class ErrorCode(StrEnum):
-    """General values of ``code`` in an error body; an API adds its own."""
+    """Values of ``code`` in the error bodies of all APIs; an API may have further codes."""
 
     BAD_REQUEST = "bad_request"
     UNAUTHORIZED = "unauthorized"

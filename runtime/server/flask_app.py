@@ -19,7 +19,7 @@ _CODES = {404: ErrorCode.NOT_FOUND, 405: ErrorCode.METHOD_NOT_ALLOWED, 413: Erro
 
 
 def flask_response(response: HttpResponse) -> Response:
-    """Convert a response to Flask's."""
+    """Convert an HttpResponse to a response of Flask."""
     converted = Response(response.body, response.status, response.headers, content_type=response.content_type)
     if response.content_type is None:
         del converted.headers["Content-Type"]

@@ -75,7 +75,7 @@ def listen(host: str, port: int, host_setting: str = "server.host", port_setting
                 why = "is in use; is another service running?" if in_use else f"cannot be used: {error}."
                 flags = " with --host and --port" if port_setting == "server.port" else ""
                 raise ServerError(
-                    f"{host} port {port} {why} Choose another{flags} ({host_setting}, {port_setting})"
+                    f"{host} port {port} {why} Choose another address{flags} ({host_setting}, {port_setting})"
                 ) from error
         if not waiting:
             _log.info("the port is in use, waiting for it", extra={"port": port, "seconds": _PORT_SECONDS})

@@ -162,7 +162,7 @@ class Worker(BaseWorker):  # type: ignore[misc]  # gunicorn has no types
         return EncodedResponse((encoded, finished.body), keep_alive)
 
     def _route(self, head: RequestHead, environ: dict[str, Any], keep_alive: bool) -> EncodedResponse:
-        """Return the application's response."""
+        """Return the response of the WSGI application, which routes the request."""
         sent = _SendBuffer()
         response = Response(head.request, sent, self.cfg)
         if not keep_alive:

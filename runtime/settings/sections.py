@@ -67,7 +67,7 @@ class ServerSettings(Section):
     @model_validator(mode="after")
     def _certificate_goes_first(self) -> Self:
         if self.certificate is None and (self.key or self.client_ca_file):
-            raise ValueError("key and client_ca_file have no effect without certificate")
+            raise ValueError("key and client_ca_file have no effect without certificate: set certificate, too")
         return self
 
 

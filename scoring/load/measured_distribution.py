@@ -50,7 +50,7 @@ def probability_at_most(average: Float64s, measured: Mapping[str, Float64s], thr
     for values, probability in ((average, _MEDIAN), *((measured[n], p) for n, p in QUANTILES.items())):
         known = ~np.isnan(values)
         right = np.fmax(values, left)  # rounding or different windows may put percentiles out of order
-        with np.errstate(divide="ignore", invalid="ignore"):  # equal points; the quotient is not used
+        with np.errstate(divide="ignore", invalid="ignore"):  # equal points; that result is not used
             between = left_probability + (probability - left_probability) * (threshold - left) / (right - left)
         result = np.where(known & (threshold >= left) & (threshold < right), between, result)
         before = np.where(known, left, before)

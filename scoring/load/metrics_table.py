@@ -215,7 +215,7 @@ class MetricsTable:
 
 
 def _nothing(size: int) -> MeasuredUse:
-    """Return the metrics of nodes without any measurement, for a number of nodes."""
+    """Return the metrics of ``size`` nodes without any measurement."""
     false, zero = _frozen(np.zeros(size, np.bool_)), _frozen(np.zeros(size))
     return MeasuredUse(valid=false, average=zero, deviation=zero, averaged=false, first=zero, last=zero, percentiles={})
 
@@ -271,7 +271,7 @@ class _Values:
         return _frozen(picked)
 
     def where(self, series: Sequence[int]) -> Bools:
-        """Return a mask of the rows whose group has a series number other than -1, shape (nodes,)."""
+        """Return a mask of the nodes with a series to read, shape (nodes,); ``series`` as for :meth:`pick`."""
         mask = np.zeros(len(self.present), np.bool_)
         mask[self._rows] = np.array(series, np.int64)[self._group] >= 0
         return _frozen(mask)
@@ -290,7 +290,7 @@ class _Choice:
         self.percentiles: dict[str, list[int]] = {}
 
     def put(self, group: int, operator: str, number: int) -> None:
-        """Update the choices by the next series of a group.
+        """Add the next series of a group to the choices.
 
         Args:
             group: number of the group.

@@ -144,7 +144,7 @@ def clip_to_measured(correction: Float64s, measured: Float64s) -> Float64s:
 
 
 def reported_share(placed_at: float, window_start: float, window_end: float) -> float:
-    """Return the share of a window, 0 to 1, after a pod was placed; all times are Unix seconds."""
+    """Return the share of a window, 0 to 1, that lies after a pod's placement; all times are Unix seconds."""
     if placed_at >= window_end:
         return 0.0
     if placed_at <= window_start:

@@ -95,7 +95,7 @@ class UseLevels:
 
     @classmethod
     def of_workloads(cls, table: WorkloadTable, previous: "UseLevels | None" = None) -> Self:
-        """Return the expected use of learned workloads: absolute for these, the level of all pods for the others.
+        """Return the expected use of pods: absolute for learned workloads, by the level of all pods for the others.
 
         Args:
             table: the learner's result.

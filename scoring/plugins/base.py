@@ -443,7 +443,7 @@ def per_pod(pods: Sequence[Pod], amount: Callable[..., int], *arguments: object)
 
 
 def _checked(plugin: ScorePlugin, terms: Terms, size: int) -> Terms:
-    """Return the terms as arrays.
+    """Return the terms as arrays after checking their shapes.
 
     Raises:
         ValueError: a term does not have one value for each of ``size`` nodes.

@@ -77,7 +77,7 @@ class WeightsUpTo:
     highest: int
 
     def __call__(self, resources: tuple[ResourceWeight, ...]) -> Problems:
-        """Yield the problems of the weights."""
+        """Yield a problem for each weight outside 1 to ``highest``."""
         bounds = Between(1, self.highest)
         for index, resource in enumerate(resources):
             for _, problem in bounds(resource.weight):
@@ -138,7 +138,7 @@ class NodeResourcesFit(ScorePlugin, FilterPlugin):
         if allowed.all():
             return FilterVerdict(allowed, "")
 
-        @cache  # only for messages
+        @cache  # computed once, and only if a message needs it
         def lacking() -> Mapping[str, Bools]:
             return {reason: mask[rows] for reason, mask in shortages(pod, occupancy, wanted).items()}
 

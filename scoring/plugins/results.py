@@ -74,7 +74,7 @@ def with_scores(terms: Mapping[str, Any], shape: tuple[int, int], plugin: str) -
         ValueError: there are no scores, or they do not broadcast to the shape.
     """
     if "score" not in terms:
-        raise ValueError(f"{plugin}.pod_terms: score: is missing")
+        raise ValueError(f"{plugin}.pod_terms: must return the term 'score', got {list(terms)}")
     scores = np.asarray(terms["score"])
     with contextlib.suppress(ValueError):  # other shapes are refused below
         scores = np.broadcast_to(scores, shape)

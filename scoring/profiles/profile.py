@@ -303,11 +303,11 @@ class PreparedProfile:
 
 def _equal(plugin: ScorePlugin, score: object) -> int:
     if not isinstance(score, int | np.integer) or not 0 <= score <= MAX_NODE_SCORE:
-        raise ValueError(f"{plugin.name}.equal_score: must be an integer of 0 to {MAX_NODE_SCORE}, got {score!r}")
+        raise ValueError(f"{plugin.name}.equal_score: must be an integer from 0 to {MAX_NODE_SCORE}, got {score!r}")
     return int(score)
 
 
 def _check(plugin: ScorePlugin, scores: Int64s) -> None:
     # Read as unsigned integers, negative scores are above every valid score: one pass checks both bounds.
     if scores.size and np.maximum.reduce(scores.view(np.uint64), axis=None) > MAX_NODE_SCORE:
-        raise ValueError(f"{plugin.name} scores {scores.min()} to {scores.max()}, outside 0 to {MAX_NODE_SCORE}")
+        raise ValueError(f"{plugin.name} scores {scores.min()} to {scores.max()}, must be from 0 to {MAX_NODE_SCORE}")

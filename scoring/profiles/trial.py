@@ -28,7 +28,7 @@ class _NoMetrics(dict[str, MeasuredUse]):
     """Empty metrics by type; looking up a misspelled type raises an error."""
 
     def get(self, key: str, default: Any = None) -> Any:
-        """Return the default."""
+        """Return the default after checking the spelling of the type."""
         _check(key)
         return default
 

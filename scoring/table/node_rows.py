@@ -29,7 +29,7 @@ ALWAYS = (CPU, MEMORY, EPHEMERAL_STORAGE)
 
 @dataclass(frozen=True, eq=False)
 class NodeRows:
-    """Nodes as arrays.
+    """Nodes of a table as arrays, one row per node.
 
     Attributes:
         nodes: the nodes, by row.

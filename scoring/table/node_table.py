@@ -394,7 +394,7 @@ class NodeTable:
         plan, version = self.copy(), self.version
         yield plan
         if self.version != version:
-            raise RuntimeError("the table changed during the transaction; nothing was committed")
+            raise RuntimeError("the table changed during the transaction, so nothing was committed: use a lock")
         self.occupancy = plan.occupancy.copy()  # a caller that still has the plan must not write to the table
 
     def copy(self) -> "NodeTable":

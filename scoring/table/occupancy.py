@@ -290,7 +290,7 @@ class Occupancy:
             self.mark_changed(self.rows.row_by_name[node.name])
 
     def remove_nodes(self, names: Collection[str]) -> None:
-        """Remove the nodes of some names, with their pods and with the nominations of pending pods to them."""
+        """Remove the named nodes, with their pods and with the nominations of pending pods to them."""
         before, index = self.rows, self.pod_index()
         for name in names:
             row = before.row_by_name[name]
@@ -330,7 +330,7 @@ class Occupancy:
         self.owners[row] = owners
 
     def _leave(self, owner: Kin, node_name: str) -> None:
-        """Remove a node from those that have pods of an owner."""
+        """Remove a node from the index of the nodes that have pods of an owner."""
         index = self._owner_nodes()
         names = index.get(owner) or (node_name,)
         place = names.index(node_name)  # each name is there once

@@ -55,7 +55,7 @@ class PlacedTerm(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PodCriterion:
-    """Condition on pods.
+    """Condition on a pod's namespace and labels.
 
     Attributes:
         selector: labels of the pods; None selects no pod.

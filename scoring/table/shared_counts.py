@@ -37,7 +37,7 @@ class SharedCounts(Generic[Key, Member]):
         return self._by_key.get(key) or {}
 
     def change(self, key: Key, member: Member, by: int) -> bool:
-        """Change a count; return whether this was the first count of the key, or removed the last."""
+        """Add ``by`` to a count; return whether the key had no counts before, or has none now."""
         counts = self._by_key.get(key)
         is_first = counts is None
         if counts is None or key not in self._unshared:

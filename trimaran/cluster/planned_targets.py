@@ -76,7 +76,7 @@ class PlannedTargets:
         self._ends: list[tuple[float, str]] = []  # heap of ends and UIDs, some of which are outdated
 
     def claim(self, pod: Pod) -> TargetNote | None:
-        """Return the note of the pod that a pending pod replaces; no other pod gets it unless this pod is deleted."""
+        """Claim the note of the evicted pod that a pending pod replaces, and return the note; None without a note."""
         kin = _kin(pod)
         with self._lock:
             if kin is None or not self._noted:
@@ -142,7 +142,7 @@ class PlannedTargets:
             self._vacancies[noted.kin].append(noted)
 
     def _bind(self, pod: Pod, created_at: float) -> None:
-        """Give a note to a bound replacement for good, also if another process has chosen the pod's node."""
+        """Mark a note as used by a bound replacement, also if another process has chosen the pod's node."""
         claimed = self._claimed.pop(pod.uid, None)
         if claimed is not None:
             self._settled[pod.uid] = claimed

@@ -112,7 +112,7 @@ class FieldReader:
         return default if value is None else self.honored(key, value)
 
     def number(self, key: str, default: float, valid: Between) -> Any:
-        """Return the value of a field as :meth:`value` does, but the default for a number outside a range, as upstream.
+        """Return the value of a field, or the default if it is absent, null or a number outside a range, as upstream.
 
         Args:
             key: name of the field.

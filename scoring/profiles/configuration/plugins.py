@@ -147,7 +147,7 @@ def _readers(plugins: Collection[type[Plugin]]) -> Mapping[str, Callable[[FieldR
 def _target_load_packing(reader: FieldReader) -> TargetLoadPacking:
     weights = _weights(reader, ())
     if weights and reader.raw("resource") is not None:
-        raise reader.error("resource", "must not be combined with resources")
+        raise reader.error("resource", "set either resource or resources, not both")
     resource = reader.value("resource", CPU)
     plugin = reader.build(
         TargetLoadPacking,
@@ -363,7 +363,7 @@ def _pod_topology_spread(reader: FieldReader) -> PodTopologySpread:
         constraints.append(read_spread_constraint(written, None, path))
         kinds = [(constraint.topology_key, constraint.required) for constraint in constraints]
         if kinds.index(kinds[-1]) < index:
-            raise ValueError(f"{path}: there are two constraints with this topologyKey and whenUnsatisfiable")
+            raise ValueError(f"{path}: an earlier constraint has the same topologyKey and whenUnsatisfiable")
     reader.honored("defaultConstraints", None)
     # The API's default is System, which kube-scheduler refuses together with constraints.
     return reader.build(

@@ -159,7 +159,7 @@ def read_configuration(
     names = [profile.scheduler_name for profile in profiles]
     for name in names:
         if names.count(name) > 1:
-            raise reader.error("profiles", f"two profiles are for scheduler {quoted(name)}")
+            raise reader.error("profiles", f"two profiles are for scheduler {quoted(name)}: change one schedulerName")
     enabled = frozenset(name for profile_reader in readers for name in profile_reader.enabled)
     return SchedulerConfiguration(profiles, tuple(notes), weights, enabled)
 
