@@ -8,7 +8,7 @@ nodes with the least requests. These nodes are saturated, and the others are coo
 A target is above its bound if the demand of its pods at the time of the move is above ``target_percent`` of its CPU,
 in the mean of the hour after it.
 
-    python research/saturated_moves.py 8    # worlds of each kind; the table of docs/rebalancer.md
+    python research/saturated_moves.py 8    # worlds of each kind; the table of research/evidence/moves.md
 """
 
 import sys
