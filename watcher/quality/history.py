@@ -121,7 +121,7 @@ class FetchHistory:
         return self._recent[column, order].T, self.times[order]
 
     def moving(self) -> Floats:
-        """Return for each node the share of fetches in which its values changed, as of the last change.
+        """Return, for each node, the share of fetches in which its values changed, counted up to the last change.
 
         Of a node's series the one that changes most often counts. Nodes whose values never changed are left out. The
         result, of shape (remaining nodes,), is empty until there were 10 fetches.

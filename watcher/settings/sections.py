@@ -111,7 +111,7 @@ class ProviderSettings(Section):
 
 
 class FallbackSettings(Section):
-    """Settings of the fallbacks, other providers that are used when the preferred one fails."""
+    """Settings of the fallbacks: the providers that are used when the preferred one fails."""
 
     providers: Annotated[list[ProviderSettings], BeforeValidator(parsed_json)] = Field(
         [],

@@ -79,7 +79,7 @@ class PodUsage:
 
     @property
     def why_empty(self) -> str:
-        """Reason why nothing was measured."""
+        """Reason why no round has measured pods yet."""
         return self._rounds.why_empty
 
     def _open_sources(self, settings: Settings) -> "PodUseSources":

@@ -78,7 +78,7 @@ class PodUseRounds:
 
     @property
     def why_empty(self) -> str:
-        """Reason why no round has measured anything."""
+        """Reason why no round has measured pods yet."""
         if not self._workloads.enabled:
             return "pods are not measured (workloads.enabled)"
         return self._state.failure or "the first round is not complete"

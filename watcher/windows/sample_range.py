@@ -1,9 +1,9 @@
 """Impossible samples: below 0, or far above the capacity of the node.
 
 They are left out of a window and counted, never replaced by the nearest possible value: a source that reports -13
-percent every other time has measured nothing then, and an average that counts 0 for it is half the true one. If a node
-has no other samples, its unit or scale is wrong: they are kept, and the analyzer drops their average with a finding.
-https://github.com/kubernetes-sigs/metrics-server/issues/750
+percent every other time has measured nothing at these times, and an average that counts 0 for it is half the true one.
+If a node has no other samples, its unit or scale is wrong: they are kept, and the analyzer drops their average with a
+finding. https://github.com/kubernetes-sigs/metrics-server/issues/750
 """
 
 import math

@@ -51,7 +51,7 @@ def mark_shared_names(
 ) -> None:
     """Mark nodes whose name several machines have; remove them an hour later, unless they are half of the nodes.
 
-    Otherwise, if two clusters have the same node names, only nodes of one cluster with another name would be served.
+    With two clusters of equal node names, a removal of nearly all nodes would leave nothing useful to serve.
 
     Args:
         nodes: the nodes, which are changed.
