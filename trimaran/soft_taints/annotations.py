@@ -63,8 +63,8 @@ def desired_annotation(
 ) -> str | None:
     """Return the text of an annotation; None if neither CPU nor memory is measured.
 
-    An annotated load is kept if the measured load differs from it by at most one step. If all are kept, the text is
-    kept, until its time is ``refresh_seconds`` old.
+    An annotated load is kept if the measured load differs from it by at most one step. If all loads are kept, the
+    text stays the same until its time is ``refresh_seconds`` old.
 
     Args:
         averages: average load by metric type, percent.

@@ -40,7 +40,7 @@ def _metrics(counts: WriterCounts, lease: Lease) -> Iterator[Metric]:
     yield GaugeMetricFamily("trimaran_nodes_writes_here", "1 if this replica holds the Lease, else 0", writes_here)
     for name, documentation, value in (
         ("hot", "nodes that are hot now", counts.hot),
-        ("warm", "nodes that are warm now, which hot nodes are, too", counts.warm),
+        ("warm", "nodes that are warm now, including hot nodes", counts.warm),
         ("known", "nodes of the cluster", counts.known),
         ("waiting", "nodes whose write was deferred by the budget in the last cycle", counts.deferred),
         ("failing", "nodes whose last patch failed", counts.failing),

@@ -39,7 +39,7 @@ class NodeBackoff:
         self._failed.pop(name, None)
 
     def keep_only(self, names: Container[str]) -> None:
-        """Forget all other nodes, which have been deleted."""
+        """Forget all nodes except these; the others have been deleted."""
         self._failed = {name: failed for name, failed in self._failed.items() if name in names}
 
     def failures(self, name: str) -> int:

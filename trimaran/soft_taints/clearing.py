@@ -40,7 +40,7 @@ class ClearedNodes:
     """Numbers of nodes that :func:`clear` has read and changed.
 
     Attributes:
-        read: all nodes.
+        read: number of all nodes.
         taints: nodes whose taints were removed.
         annotations: nodes whose load annotations were removed.
     """
@@ -97,7 +97,7 @@ def _take(api: KubernetesApi, lease: Lease, settings: NodesSettings) -> bool:
         except REQUEST_FAILURES as error:
             failure = describe(error)
             if failure.status == requests.codes.not_found:
-                _log.info("the Lease has no namespace", extra={"lease": name})
+                _log.info("the namespace of the Lease does not exist", extra={"lease": name})
                 return False
         if lease.holder != known_holder:
             known_holder = lease.holder
@@ -133,7 +133,7 @@ class _NodeCleaner:
     Args:
         api: Kubernetes API.
         taint_keys: keys of the taints.
-        lease: Lease to renew meanwhile; None to write without one.
+        lease: Lease to renew while nodes are written; None to write without a Lease.
     """
 
     def __init__(self, api: KubernetesApi, taint_keys: Iterable[str], lease: Lease | None) -> None:
@@ -146,7 +146,7 @@ class _NodeCleaner:
         """Clear all nodes; return the numbers of changed nodes.
 
         Raises:
-            TrimaranError: the rights are missing, the Lease is lost, or some nodes could not be written.
+            TrimaranError: a permission is missing, the Lease is lost, or nodes could not be written.
         """
         failed: dict[str, str] = {}
         for _ in range(_PASSES):

@@ -1,4 +1,4 @@
-"""Memory of the hot or warm nodes between cycles, and the reasons for taints that logs and Events give."""
+"""Hot or warm nodes, remembered between cycles, and the reasons for their taints, for logs and Events."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
@@ -70,7 +70,7 @@ class HotNodes:
         return name in (self._hot or ())
 
     def forget(self) -> None:
-        """Forget which nodes are hot, as another replica may have changed that."""
+        """Forget which nodes are hot, because another replica may have changed their taints."""
         self._hot, self._became_hot, self._above = None, {}, {}
 
     def decide(

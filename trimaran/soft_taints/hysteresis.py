@@ -41,7 +41,7 @@ class HotNodeRule:
             raise ValueError(f"cool_percent {self.cool_percent:g} is above hot_percent {self.hot_percent:g}")
 
     def warm(self, percent: float) -> Self:
-        """Return the rule of warm nodes, which hot nodes are, too: the same gap and time, and twice the fraction."""
+        """Return the rule for warm nodes, which include hot nodes: the same gap and time, and twice the fraction."""
         gap = self.hot_percent - self.cool_percent
         return replace(
             self, hot_percent=percent, cool_percent=max(0.0, percent - gap),

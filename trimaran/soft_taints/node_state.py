@@ -59,9 +59,9 @@ class NodeState:
         another client has changed the node meanwhile, such as the replica that took over from a suspended one.
 
         Args:
-            taints: keys of our taints, and whether the node is to have each.
+            taints: keys of our taints, and whether the node should have the taint.
             annotations: text by annotation key; None removes the annotation.
-            now: Unix time, which a taint that is set carries as its ``timeAdded``.
+            now: Unix time, for the field ``timeAdded`` of a new taint.
         """
         change: Object = {}
         changing = {key: wanted for key, wanted in taints.items() if wanted != self.is_tainted(key)}
@@ -102,7 +102,7 @@ class NodeStateCache:
             self._states = states
 
     def put(self, changed: Object) -> None:
-        """Add or update a node. A late event does not replace a newer state, as that which answered a patch."""
+        """Add or update a node. A late event does not replace a newer state, such as the response to a patch."""
         name, state = _name(changed), self._reader.read(changed)
         if state is None:
             return

@@ -45,7 +45,7 @@ class NodesSection(Section):
     writes_per_minute: float = Field(60, ge=1, le=100_000, description="largest number of node patches per minute")
     lease_name: ObjectName = Field("trimaran-nodes", description="name of the leader election Lease")
 
-    # Fixed: watcher/settings/removed.py has the reasons.
+    # Constants that once were settings: watcher/settings/removed.py has the reasons.
     max_age_seconds: ClassVar[float] = 300.0
     refresh_seconds: ClassVar[float] = 600.0
     lease_seconds: ClassVar[float] = LEASE_SECONDS

@@ -55,7 +55,7 @@ class SoftTaintsWorker(ControllerWorker):
 
     @staticmethod
     def _cycle(writer: NodeWriter, reflector: Reflector) -> bool:
-        """Run a cycle of the writer once all nodes are known; return whether any has run."""
+        """Run a cycle of the writer once all nodes are known; return whether a cycle has ever run."""
         if reflector.synced.is_set():
             writer.run_cycle()
         return bool(writer.counts.cycles)

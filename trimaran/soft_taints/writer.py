@@ -177,7 +177,7 @@ class NodeWriter:
         ends_at = self._monotonic() + _CYCLE_SECONDS
         written = []
         for number, (_, name, patch) in enumerate(due):
-            is_retry = self._backoff.failures(name) > 0  # as are all that follow
+            is_retry = self._backoff.failures(name) > 0  # then all further patches are retries, too
             # After an interruption of the Lease, as by a suspension, the loads and states that were read are outdated.
             is_over_budget = self._tokens < 1 or (is_retry and self._retry_tokens < 1)
             if is_over_budget or self._monotonic() >= ends_at or self._term() != term:
@@ -239,10 +239,10 @@ class NodeWriter:
     def _changed_annotations(
         self, name: str, written: Mapping[str, str], snapshots: Mapping[str, WatcherMetrics | None]
     ) -> Mapping[str, str | None]:
-        """Return the desired annotations of a node; None for those that are to be removed.
+        """Return the desired annotations of a node; None removes an annotation.
 
-        Annotations of windows that are not configured are removed at once. Those of a window without a measurement are
-        removed when they are too old.
+        Annotations of windows that are not configured are removed at once. Annotations of a window without a
+        measurement are removed when they are too old.
         """
         plan, now = self._plan, self._clock()
         change: dict[str, str | None] = dict.fromkeys(
@@ -264,7 +264,7 @@ class NodeWriter:
                 if plan.whole_number:
                     change[number_key] = annotations.whole_number(desired)
             elif key in written:
-                # In an outage, the load of a node with an older time has been measured until the outage began.
+                # In an outage, an annotation with an older time was still correct when the outage began.
                 confirmed_at = self._measured_at.get(window, 0.0) if snapshot is None else 0.0
                 measured_at = max(annotations.AnnotatedLoad.parse(written[key]).measured_at, confirmed_at)
                 if abs(now - measured_at) > plan.max_age_seconds:

@@ -127,7 +127,7 @@ def test_the_reader_finds_another_node_or_another_pod(bound: Bound) -> None:
     """A pod that another scheduler has bound, or that is gone, is not bound by us."""
     bound.api.before = lambda method, _path: LOST if method == "POST" else None
     bound.api.add("web", "uid-1", "node-2")
-    assert bound.carry_out(decision()) == "it is bound to node-2"
+    assert bound.carry_out(decision()) == "the pod is bound to node-2"
     bound.api.add("web", "uid-2", "node-1")
     assert bound.carry_out(decision()) == "the pod has been deleted"
     bound.api.pods.clear()

@@ -341,7 +341,7 @@ def test_a_plugin_that_does_not_return_is_named() -> None:
         assert loop.why_stuck() == ""
         loop._ticked_at -= 130  # as if it hung for two minutes
         wait_until(lambda: "wait" in loop.why_stuck(), "the place is known")
-        assert loop.why_stuck().startswith("scheduling has not gone on for 130 s")
+        assert loop.why_stuck().startswith("the scheduling thread has hung for 130 s in ")
         assert loop.is_alive()
         leave.set()
         wait_until(lambda: not loop.why_stuck(), "scheduling goes on")

@@ -93,7 +93,7 @@ def test_nodes_of_its_own_pass(running: Running) -> None:
     ("problem", "step", "words"),
     [
         ("shared", "nodes", "a NoSchedule taint that only its pods tolerate"), ("open", "nodes", "(b)"),
-        ("anywhere", "nodes", "select the label"), ("rejecting", "kubelets", "get none for a while: a"),
+        ("anywhere", "nodes", "select the label"), ("rejecting", "kubelets", "kubelets rejected pods: a"),
         ("load", "load", "no metrics"), ("api", "cluster", "Connection refused"),
         ("unknown", "free CPU and memory", "a: pod t/odd cannot be read"), ("quota", "quotas", "spec.max.cpu: not a"),
     ],
@@ -132,9 +132,9 @@ def test_a_scheduling_thread_that_does_not_answer_is_a_problem(running: Running)
 @pytest.mark.parametrize(
     ("state", "ok", "message"),
     [
-        ({"lease_holder": "pod-2", "reason": ""}, True, "another replica (pod-2) places pods; check that one"),
+        ({"lease_holder": "pod-2", "reason": ""}, True, "another replica (pod-2) places pods; check that replica"),
         ({"lease_holder": "", "reason": ""}, False, "no replica holds the Lease"),
-        ({"reason": ""}, True, "another replica places pods; check that one"),  # of an older scheduler
+        ({"reason": ""}, True, "another replica places pods; check that replica"),  # of an older scheduler
     ],
 )
 def test_a_replica_that_waits_names_the_one_that_places(state: dict[str, Any], ok: bool, message: str) -> None:

@@ -72,7 +72,7 @@ def test_a_pod_that_waits_on_a_node_is_no_longer_unschedulable(written: Written)
     written.wait(lambda: "uid-1" in written.writer._written)
     written.writer.hold(POD, "n1")
     written.wait(lambda: written.condition()["reason"] == "Held")
-    assert written.condition()["message"].startswith("it has node n1 and waits for approval")
+    assert written.condition()["message"].startswith("the pod has node n1 and waits for approval")
     assert len(written.api.sent) == 2
 
 

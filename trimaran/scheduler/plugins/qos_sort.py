@@ -1,4 +1,4 @@
-"""QOSSort: order of the queue by priority, then by the quality of service that a pod's requests and limits give it."""
+"""QOSSort: order of the queue by priority, then by the quality of service class of a pod."""
 
 from typing import Final
 
@@ -18,5 +18,5 @@ class QOSSort(QueueSortPlugin):
     name = "QOSSort"
 
     def sort_key(self, pod: Pod, queued_at: float) -> tuple[float, ...]:
-        """Return the key; the least one is scheduled first."""
+        """Return the sort key; the pod with the least key is scheduled first."""
         return -pod.priority, _RANKS[qos_class(pod)], queued_at

@@ -11,7 +11,7 @@ NOT_SUPPORTED = "pod has resource claims, which this scheduler does not allocate
 
 
 class DynamicResources(FilterPlugin):
-    """No node for a pod with an entry in ``spec.resourceClaims``; another scheduler has to place it."""
+    """Filter that refuses a pod with an entry in ``spec.resourceClaims``; another scheduler has to place the pod."""
 
     name = "DynamicResources"
     depends_on = Dependence.NODES

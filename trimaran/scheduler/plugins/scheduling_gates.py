@@ -10,6 +10,6 @@ class SchedulingGates(PreEnqueuePlugin):
     name = "SchedulingGates"
 
     def pre_enqueue(self, pod: Pod) -> Rejection | None:
-        """Return the names of the gates, in kube-scheduler's words; None without gates."""
+        """Return a Rejection with the names of the gates, worded as in kube-scheduler; None without gates."""
         gates = pod.scheduling.gates
         return Rejection(f"waiting for scheduling gates: [{' '.join(gates)}]") if gates else None

@@ -1,12 +1,12 @@
 """SySched: nodes where a pod adds the fewest system calls that its neighbours do not need.
 
 Every system call that a node's pods may make is a way into its kernel. Let S(p) be the calls that the seccomp profiles
-of a pod allow, and H the union over the pods of a node. A pod that comes to the node brings the pods there
+of a pod allow, and H the union over the pods of a node. If a pod comes to a node, its score counts the calls
 
     |H - S(pod)| + sum over the node's pods i of |(H | S(pod)) - S(i)|
 
-calls that they do not need themselves, and nothing to an empty node. The highest sum scores 0, none 100. A pod without
-a profile has the default one, which allows all calls. Source: kubernetes-sigs/scheduler-plugins v0.33.5, pkg/sysched.
+that the node's pods do not need themselves, and 0 on an empty node. The highest number scores 0, the number 0 scores
+100. A pod without a profile has the default one, which allows all calls. Source: scheduler-plugins 0.33.5, pkg/sysched.
 """
 
 from collections import Counter
@@ -56,7 +56,7 @@ class SeccompProfiles(Protocol):
 
 @dataclass(frozen=True)
 class SySched(WithoutNodeTerms):
-    """Plugin by system calls.
+    """Score plugin for the system calls that the pods of a node do not need.
 
     Attributes:
         profiles: profiles.
@@ -96,11 +96,11 @@ class SySched(WithoutNodeTerms):
         return own or self.profiles.seccomp_profile(self.default_profile)
 
     def pod_terms(self, pods: Sequence[Pod], node: Terms, nodes: NodeTable, rows: Rows) -> Terms:  # noqa: ARG002
-        """Return the number of calls that are not needed."""
+        """Return the number of calls on each node that its pods do not need."""
         return {"score": np.array([self._state.unneeded(self.syscalls_of(pod), nodes)[rows] for pod in pods])}
 
     def normalize(self, scores: Int64s) -> Int64s:
-        """Return 0 for the highest number up to 100 for none."""
+        """Return 0 for the highest number of calls, up to 100 for no calls."""
         return inverted(scores)
 
     def line(self, terms: Mapping[str, Any]) -> str:
@@ -109,7 +109,7 @@ class SySched(WithoutNodeTerms):
 
 
 class _NodeCalls:
-    """Calls of the pods of each node; after a change of the node table only the changed nodes are counted again.
+    """System calls of each node's pods; after a change of the node table only the changed nodes are counted again.
 
     Attributes:
         host: which calls the pods of a node may make together, shape (nodes, calls).
@@ -119,14 +119,14 @@ class _NodeCalls:
         self._plugin = plugin
         self._rows: object = None
         self._profiles = self._version = -1
-        self._place: dict[str, int] = {}  # of each call
+        self._place: dict[str, int] = {}  # column of each call
         self._pods: Float64s = np.zeros(0)  # number of pods of each node
         self._unneeded: Float64s = np.zeros(0)  # calls that the pods of a node do not need themselves already
         self._absent: Float64s = np.zeros((0, 0))  # number of pods of a node, for the calls that none of them may make
         self.host: Float64s = np.zeros((0, 0))
 
     def unneeded(self, own: Syscalls, nodes: NodeTable) -> Int64s:
-        """Return how many calls are not needed if a pod with some calls comes to each node, shape (nodes,)."""
+        """Return the number of unneeded calls on each node if a pod with the calls ``own`` comes, shape (nodes,)."""
         self._follow(nodes)
         known = [self._place[name] for name in own if name in self._place]
         pod = np.zeros(len(self._place))

@@ -25,11 +25,11 @@ DEFAULT_WEIGHT: Final = 5
 
 @dataclass(frozen=True)
 class SchedulerSetup:
-    """Parts of a scheduler as configured.
+    """Parts of a scheduler, built from a configuration.
 
     Attributes:
         profiles: profiles, by which the pods of each scheduler name are placed.
-        options: times of the queue.
+        options: durations of the queue.
         kinds: kinds of objects to watch besides nodes and pods, of :mod:`runtime.kubernetes.paths`.
         others: store of these objects; None if there are none.
         gangs: gangs, for the profiles that place them.
@@ -68,11 +68,11 @@ def read_setup(
     Args:
         document: the parsed file.
         allow: names of plugins that may stand in the file although trimaran does not know them.
-        binds_claims: bind volume claims that wait for their pod.
-        preempts_shared: preempt also on nodes that other schedulers use or may use.
+        binds_claims: whether to bind volume claims that wait for their pod.
+        preempts_shared: whether to preempt also on nodes that other schedulers use or may use.
         kubernetes_version: version of kube-scheduler whose plugins and rules of scoring apply, such as ``1.36``.
         seed: seed of the node at which preemption starts to search; by default random.
-        allow_with: option that allows a plugin, for errors about an unknown one; "" if there is none.
+        allow_with: option that errors about an unknown plugin name as the remedy; "" if there is none.
 
     Raises:
         ValueError: the document is not valid; the message begins with the key.

@@ -1,8 +1,8 @@
 """Objects other than nodes and pods that plugins of the scheduler read: storage, budgets, selectors of pods.
 
-Plugins hold the cache and see every change at once. What a plugin decides and has not written yet, such as the claim
-that a volume is reserved for, lies over the objects until the API server shows a newer version of the object, or until
-the decision is taken back; without this, the next pod would choose the same volume.
+Plugins hold the cache and see every change at once. A decision of a plugin that is not written yet, such as the claim
+for which a volume is reserved, replaces the object until the API server shows a newer version, or until the decision is
+undone. Otherwise the next pod would choose the same volume.
 """
 
 import logging
@@ -82,7 +82,7 @@ def object_kinds() -> Collection[str]:
 
 
 class ObjectCache:
-    """Objects by kind, as the API server lists them, and what plugins assume about them. For one thread."""
+    """Objects by kind, as the API server lists them, and the changes that plugins assume. For one thread."""
 
     def __init__(self) -> None:
         self._objects: dict[str, dict[Key, Any]] = defaultdict(dict)
@@ -94,10 +94,10 @@ class ObjectCache:
         self._versions: Counter[str] = Counter()
 
     def put(self, kind: str, document: Mapping[str, Any]) -> ClusterEvent | None:
-        """Add or update an object; return the event that it is for unschedulable pods, or None.
+        """Add or update an object; return the event that may requeue unschedulable pods, or None.
 
         Raises:
-            ValueError: the object cannot be read; it stays as it was.
+            ValueError: the object cannot be read; the earlier version stays.
         """
         key, read = decoder(kind)(lambda each: (_key(each), _READERS[kind](each)))(document)
         if self._objects[kind].get(key) == read:
@@ -110,7 +110,7 @@ class ObjectCache:
         return _event(kind)
 
     def drop(self, kind: str, document: Mapping[str, Any]) -> ClusterEvent | None:
-        """Remove an object; return the event that it is for unschedulable pods, or None."""
+        """Remove an object; return the event that may requeue unschedulable pods, or None."""
         key = _key(document)
         self._assumed.pop((kind, key), None)
         self._forget_derived(kind)
@@ -131,12 +131,12 @@ class ObjectCache:
         return found
 
     def app_group(self, namespaces: Sequence[str], name: str) -> AppGroup | None:
-        """Return the AppGroup of a name in the first of some namespaces that has one; None if none has."""
+        """Return the AppGroup with a name in the first namespace that has one; None if it does not exist."""
         found: AppGroup | None = self._first("AppGroup", namespaces, name)
         return found
 
     def network_topology(self, namespaces: Sequence[str], name: str) -> NetworkTopology | None:
-        """Return the NetworkTopology of a name in the first of some namespaces that has one; None if none has."""
+        """Return the NetworkTopology with a name in the first namespace that has one; None if it does not exist."""
         found: NetworkTopology | None = self._first("NetworkTopology", namespaces, name)
         return found
 
@@ -159,7 +159,7 @@ class ObjectCache:
 
     @property
     def elastic_quotas(self) -> Mapping[str, ElasticQuota]:
-        """Quotas by namespace; of several in a namespace the first by name. The same object until one changes."""
+        """Quotas by namespace; if it has several, the first by name. The same object until a quota changes."""
         if self._quotas is None:
             ordered = sorted(self._objects["ElasticQuota"].items(), reverse=True)
             self._quotas = {namespace: quota for (namespace, _), quota in ordered}
@@ -168,7 +168,7 @@ class ObjectCache:
 
     @property
     def unreadable_quotas(self) -> Mapping[str, str]:
-        """Reason by name of each quota with a bound that is not an amount, for which some pods are refused."""
+        """Elastic quotas with an unreadable amount, for which pods are refused: ``namespace/name`` to the reason."""
         return {
             f"{quota.namespace}/{quota.name}": "; ".join(quota.unreadable.values())
             for quota in self.elastic_quotas.values()
@@ -199,12 +199,12 @@ class ObjectCache:
         return self._sources
 
     def claim(self, namespace: str, name: str, *, assumed: bool = True) -> Claim | None:
-        """Return a claim; with ``assumed`` with the node that was selected for it. None if there is none."""
+        """Return a claim, None if it does not exist; if ``assumed``, with the node that a plugin selected for it."""
         found: Claim | None = self._find("PersistentVolumeClaim", (namespace, name), assumed=assumed)
         return found
 
     def volume(self, name: str, *, assumed: bool = True) -> Volume | None:
-        """Return a volume; with ``assumed`` with the claim that it was chosen for. None if there is none."""
+        """Return a volume, None if it does not exist; if ``assumed``, with the claim that it was chosen for."""
         found: Volume | None = self._find("PersistentVolume", ("", name), assumed=assumed)
         return found
 
@@ -242,11 +242,11 @@ class ObjectCache:
         return self._objects["VolumeAttachment"].values()
 
     def assume(self, changed: Claim | Volume) -> None:
-        """Let a change of an object count that is not written yet."""
+        """Apply a change of an object that is not written to the API server yet."""
         self._assumed[_place(changed)] = changed
 
     def forget(self, changed: Claim | Volume) -> None:
-        """Undo an assumed change, if it still counts."""
+        """Undo an assumed change, unless it was replaced."""
         if self._assumed.get(_place(changed)) == changed:
             del self._assumed[_place(changed)]
 
@@ -260,11 +260,11 @@ class ObjectCache:
             self._disks = None
 
     def _warn_of_ignored(self, quotas: Mapping[str, ElasticQuota]) -> None:
-        """Name each quota that has no effect next to another one of its namespace, once."""
+        """Warn once about each quota that has no effect, because its namespace has another quota."""
         ignored = frozenset(key for key in self._objects["ElasticQuota"] if quotas[key[0]].name != key[1])
         for namespace, name in sorted(ignored - self._ignored_quotas):
             _log.warning(
-                "an elastic quota has no effect: its namespace has another one, which counts; delete one of them",
+                "an elastic quota has no effect: its namespace has another quota, which counts; delete one of the two",
                 extra={"quota": f"{namespace}/{name}", "counts": f"{namespace}/{quotas[namespace].name}"},
             )
         self._ignored_quotas = ignored

@@ -1,7 +1,7 @@
 """Plugins of a profile in a KubeSchedulerConfiguration, at the extension points other than Score.
 
-Which plugins run where is kube-scheduler's default, merged with ``plugins.multiPoint`` and with the plugin sets of the
-points as kube-scheduler merges them. Source: ``getDefaultPlugins`` and ``expandMultiPointPlugins`` of kube-scheduler.
+The plugins of an extension point are kube-scheduler's defaults, merged with ``plugins.multiPoint`` and with the plugin
+set of the point as in kube-scheduler. Source: its functions ``getDefaultPlugins`` and ``expandMultiPointPlugins``.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -80,10 +80,10 @@ class ProfileBuilder:
         self.annotations: frozenset[str] = frozenset()
 
     def build(self, document: Mapping[str, Any], place: int, scores: Profile) -> SchedulerProfile:
-        """Return the profile.
+        """Return a profile with all its plugins.
 
         Args:
-            document: the parsed KubeSchedulerConfiguration, which has been read for its scores without an error.
+            document: the parsed KubeSchedulerConfiguration, whose scores were read without an error.
             place: index of the profile.
             scores: the score plugins of the profile that need no objects but nodes and pods.
 
@@ -115,7 +115,7 @@ class ProfileBuilder:
     def _plugins(
         self, fields: Mapping[str, Any], place: int, scores: Profile, context: PluginContext
     ) -> Mapping[str, object]:
-        """Return the enabled plugins by name; one that also scores is the same object as in the scores."""
+        """Return the enabled plugins by name; a plugin that also scores is the same object as in ``scores``."""
         missing = in_tree_plugins(LATEST_VERSION) - in_tree_plugins(self._version)
         names = dict.fromkeys(name for point in (*_POINTS, "score") for name in plugins_at(point, fields))
         registered = [name for name in names if name in PLUGINS and name not in missing]
@@ -143,8 +143,8 @@ class ProfileBuilder:
     def _check_points(self, fields: Mapping[str, Any], place: int, plugins: Mapping[str, object]) -> None:
         """Refuse a plugin at an extension point that it does not implement.
 
-        kube-scheduler's own plugins may stand where they do there, also where arrays need no work of them. Those of
-        scheduler-plugins implement other points upstream, and are not checked.
+        Plugins of kube-scheduler may be enabled at all points that they implement there, even if ours do nothing at a
+        point. Plugins of scheduler-plugins implement other points upstream, and are not checked.
         """
         in_tree = table_of(self._version).plugins
         for point in _POINTS:
@@ -171,7 +171,7 @@ class ProfileBuilder:
     def _with_scores(
         self, scores: Profile, registered: Mapping[str, object], fields: Mapping[str, Any], place: int
     ) -> Profile:
-        """Return the score plugins with those that read other objects than nodes and pods."""
+        """Add the score plugins that read other objects than nodes and pods."""
         scored = {each.plugin.name for each in scores.plugins}
         plugins = [each for each in _of(ScorePlugin, registered.values()) if each.name not in scored]
         volumes = self._volume_score(self._arguments(VolumeCapacityScore.name, fields, place))
@@ -221,7 +221,7 @@ def _enabled(point: str, fields: Mapping[str, Any]) -> Sequence[Mapping[str, Any
 
 
 def _score_weight(name: str, fields: Mapping[str, Any]) -> int:
-    """Return the weight of a plugin of kube-scheduler's default that scores with weight 1; 0 if it is disabled."""
+    """Return the weight of a score plugin, by default 1; 0 if the plugin is disabled."""
     if name not in plugins_at("score", fields):
         return 0
     weight = 1

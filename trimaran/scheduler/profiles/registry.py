@@ -1,9 +1,9 @@
 """Plugins that a profile of the scheduler can enable, next to the scores of :mod:`scoring` and installed plugins.
 
 A plugin of this list runs at each extension point that its class implements and at which the profile enables it. To add
-one: its class into :mod:`trimaran.scheduler.plugins`, an entry here, the decoder of the objects that it reads into
-:mod:`~trimaran.scheduler.profiles.object_cache`, their path into :mod:`~runtime.kubernetes.paths`, and
-the right to list them into the manifests.
+a plugin, put its class into :mod:`trimaran.scheduler.plugins`, an entry here, the decoder of the objects that it reads
+into :mod:`~trimaran.scheduler.profiles.object_cache`, their path into :mod:`~runtime.kubernetes.paths`, and the
+permission to list these objects into the manifests.
 """
 
 import random
@@ -56,8 +56,8 @@ class PluginContext:
         objects: objects of the cluster other than nodes and pods.
         gangs: gangs with their pods.
         dice: draws the node at which preemption starts to search.
-        preempts_shared: preempt also on nodes that other schedulers use or may use.
-        binds_claims: bind volume claims that wait for their pod; see :class:`.VolumeBinding`.
+        preempts_shared: whether to preempt also on nodes that other schedulers use or may use.
+        binds_claims: whether to bind volume claims that wait for their pod; see :class:`.VolumeBinding`.
         kubernetes_version: version of kube-scheduler whose plugins and rules of scoring apply.
         filters: filter plugins of the profile, in order; complete once the profile is built.
     """
@@ -77,7 +77,7 @@ class RegisteredPlugin:
 
     Attributes:
         build: returns the plugin by its arguments; raises ValueError for arguments that are not valid.
-        reads: kinds of objects to watch for it, of :data:`~runtime.kubernetes.paths.OPTIONAL_LISTS`.
+        reads: kinds of objects to watch for the plugin, of :data:`~runtime.kubernetes.paths.OPTIONAL_LISTS`.
     """
 
     build: Callable[[FieldReader, PluginContext], object]
@@ -89,7 +89,7 @@ def _coscheduling(arguments: FieldReader, context: PluginContext) -> Coschedulin
 
 
 def _from_scoring(name: str, arguments: FieldReader, context: PluginContext) -> ScorePlugin:
-    """Return a filter of kube-scheduler that scores, too, for a profile in which it does not score."""
+    """Return a plugin of kube-scheduler that filters and scores, for a profile in which it only filters."""
     notes: list[ConfigNote] = []
     plugin = plugin_from_config(name, arguments.fields, notes, kubernetes_version=context.kubernetes_version)
     refuse_unknown(notes)
@@ -162,7 +162,7 @@ PLUGINS: Final[Mapping[str, RegisteredPlugin]] = {
     NodeDeclaredFeatures.name: RegisteredPlugin(lambda _arguments, _context: NodeDeclaredFeatures()),
     CapacityScheduling.name: RegisteredPlugin(_capacity_scheduling, frozenset({"ElasticQuota"})),
     Coscheduling.name: RegisteredPlugin(_coscheduling, frozenset({"PodGroup.scheduling.x-k8s.io"})),
-    # Not an object of its own: the scheduling cycle of a profile handles these groups itself.
+    # There is no plugin object: the scheduling cycle of a profile places these gangs itself.
     GANG_SCHEDULING: RegisteredPlugin(lambda _arguments, _context: None, frozenset({"PodGroup"})),
     NetworkOverhead.name: RegisteredPlugin(_network_overhead, frozenset({"AppGroup", "NetworkTopology"})),
     TopologicalSort.name: RegisteredPlugin(_topological_sort, frozenset({"AppGroup"})),

@@ -1,1 +1,1 @@
-"""Scheduler as a process: follows the cluster, carries out decisions, reports."""
+"""Scheduler as a process: it watches the cluster, carries out decisions, and reports their outcome."""

@@ -1,4 +1,4 @@
-"""HTTP server of ``trimaran scheduler``: probes, metrics, its state, and the comparison in shadow."""
+"""HTTP server of ``trimaran scheduler``: probes, metrics, the scheduler's state, and the comparison in shadow mode."""
 
 from collections.abc import Callable
 
@@ -39,7 +39,7 @@ def create_app(
     @app.get("/shadow")
     def show_shadow() -> Response:
         if shadow is None:
-            abort(404, "this scheduler binds pods; scheduler.mode = shadow compares")
+            abort(404, "nothing is compared, because this scheduler binds pods: set scheduler.mode = shadow")
         return flask_response(responses.json_response(shadow()))
 
     return FastPath(app.wsgi_app, telemetry.observe_request, access)

@@ -1,8 +1,8 @@
 """Binder: sends the Bindings of decided pods, and the writes before them, in a few threads; reports each outcome.
 
 A Binding has the pod's UID, so that the API server refuses it if the name belongs to another pod; it also refuses a pod
-that has a node. After a time-out or a lost connection it is unknown whether the Binding was executed. Then the pod is
-read, as often as it takes, and until then it counts on its node; only if it has no node, the Binding is sent again.
+that has a node. After a time-out or a lost connection it is unknown whether the Binding was executed. The pod is then
+read until this succeeds, and counts on its node until then. Only if the pod has no node, the Binding is sent again.
 """
 
 import http
@@ -39,7 +39,7 @@ class BindOutcome:
 
     Attributes:
         decision: the decision.
-        failure: why the pod is not bound to the node, or not prepared for it; empty if it is.
+        failure: reason why the pod is not bound, or why a write before its Binding failed; empty after a success.
         seconds: time from the decision to the outcome.
     """
 
@@ -53,10 +53,10 @@ class Binder:
 
     Args:
         connections: connections to the API server, one for each thread.
-        may_write: returns whether this process leads; asked before every request that changes something.
+        may_write: returns whether this process leads; called before every write.
         timeout_seconds: time limit of a request.
-        is_outdated: returns whether a pod no longer fits on its node, by uid; asked right before a decision is carried
-            out.
+        is_outdated: returns whether a pod no longer fits on its node, by uid; called right before a decision is
+            carried out.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class Binder:
 
     @property
     def waiting(self) -> int:
-        """Number of decisions that no thread has begun with."""
+        """Number of decisions that no thread has begun to carry out."""
         return self._queue.qsize()
 
     def is_alive(self) -> bool:
@@ -94,7 +94,7 @@ class Binder:
         return all(thread.is_alive() for thread in self._threads)
 
     def stop(self) -> bool:
-        """Stop after the current requests; return whether all have ended in time."""
+        """Stop after the current requests; return whether all threads have ended in time."""
         self._stop.set()
         for _ in self._threads:
             self._queue.put(None)
@@ -121,7 +121,7 @@ class Binder:
                 self._report(BindOutcome(decision, failure, time.monotonic() - at))
 
     def _prepare(self, connection: Sender, decision: Prepare) -> str:
-        """Send the writes before a Binding; return the failure of the first that failed, empty if there is none."""
+        """Send the writes before a Binding; return the failure of the first write that failed, empty if none did."""
         for write in decision.writes:
             if not self._may_write():
                 return NOT_LEADING
@@ -132,10 +132,10 @@ class Binder:
         return ""
 
     def _bind(self, connection: Sender, decision: Bind) -> str | None:
-        """Bind a pod; return why it is not bound, empty if it is, and None if that is unknown at the end.
+        """Bind a pod; return why it is not bound, empty if it is bound, None if the thread stops before this is known.
 
-        A Binding without an answer may still be executed later, for example when a proxy holds it. So it is repeated
-        for the same node, where the pod counts: whichever arrives first, the pod gets this node.
+        A Binding without an answer may still be executed later, for example when a proxy holds it. It is therefore
+        repeated for the same node: whichever request arrives first, the pod gets this node.
         """
         body, cause = binding(decision.pod, decision.node_name), ""
         for number in range(_MOST_BINDINGS):
@@ -157,7 +157,7 @@ class Binder:
         return f"the Binding got no answer: {cause}"
 
     def _read_outcome(self, connection: Sender, decision: Bind, cause: str) -> str | None:
-        """Read a pod whose Binding may or may not have been executed; return as :meth:`_bind`, or ``_UNBOUND``."""
+        """Read a pod whose Binding may have been executed; return the result of :meth:`_bind`, or ``_UNBOUND``."""
         pod, pause = decision.pod, 0.1
         _log.info("reading a pod whose Binding got no answer", extra={"pod": _name(pod), "error": cause})
         while True:
@@ -169,7 +169,7 @@ class Binder:
                 if failure.status == requests.codes.not_found:
                     return "the pod has been deleted"
                 if failure.status == requests.codes.forbidden:
-                    return _UNBOUND  # the answer to another Binding tells
+                    return _UNBOUND  # the answer to another Binding shows the outcome
                 _log.warning("the pod cannot be read", extra={"pod": _name(pod), "error": failure.reason})
             if self._stop.wait(pause):
                 return None
@@ -179,7 +179,7 @@ class Binder:
         node_name = found["spec"].get("nodeName") or ""
         if node_name == decision.node_name:
             return ""
-        return f"it is bound to {node_name}" if node_name else _UNBOUND
+        return f"the pod is bound to {node_name}" if node_name else _UNBOUND
 
     def _deadline(self) -> Deadline:
         return Deadline.after(self._seconds)

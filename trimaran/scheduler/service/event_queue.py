@@ -1,4 +1,4 @@
-"""EventQueue of the scheduling thread: changes of the cluster, decoded by the reflectors' threads, in their order."""
+"""Queue of the cluster's changes: the reflectors' threads decode them, the scheduling thread applies them in order."""
 
 import queue
 import time
@@ -36,14 +36,14 @@ class EventQueue:
         self._changes.put(change)
 
     def ask(self, question: Callable[[Scheduler], Answer], seconds: float) -> Answer:
-        """Let the scheduling thread answer a question; return the answer.
+        """Call a function in the scheduling thread; return its result.
 
         Args:
-            question: reads the scheduler, and must return soon.
-            seconds: longest time to wait.
+            question: function that reads the scheduler, and must return soon.
+            seconds: longest time to wait for the result.
 
         Raises:
-            TimeoutError: there was no answer in time.
+            TimeoutError: there was no result in time.
         """
         answer: queue.SimpleQueue[Answer] = queue.SimpleQueue()
         self.post(lambda scheduler, _now: answer.put(question(scheduler)))
@@ -53,7 +53,7 @@ class EventQueue:
             raise TimeoutError("the scheduling thread did not answer in time") from None
 
     def take(self, seconds: float = 0.0) -> Change | None:
-        """Remove and return the oldest change; None if there is none within some seconds."""
+        """Remove and return the oldest change; None if no change arrives within ``seconds``."""
         try:
             return self._changes.get(timeout=seconds) if seconds > 0 else self._changes.get_nowait()
         except queue.Empty:
@@ -64,7 +64,7 @@ class NodeFeed:
     """Reflector store that posts changes of nodes.
 
     Args:
-        event_queue: where to post.
+        event_queue: receives the changes.
         kept_annotations: names of the annotations of nodes that plugins read.
     """
 
@@ -100,13 +100,13 @@ class PodFeed:
     """Reflector store that posts changes of pods.
 
     Args:
-        event_queue: where to post.
+        event_queue: receives the changes.
         on_change: called in the scheduling thread with each pod before it is changed; None for deleted pods.
         kept_annotations: names of the annotations of pods that plugins read.
-        on_refusal: called in the scheduling thread with the identity of each pending pod that cannot be read, and why.
+        on_refusal: called in the scheduling thread with each pending pod that cannot be read, and the reason.
 
     Attributes:
-        unknown: nodes that get no pods, because what one of their pods requests is not known.
+        unknown: nodes that get no pods, because the requests of one of their pods are not known.
     """
 
     def __init__(
@@ -144,7 +144,7 @@ class PodFeed:
         self._event_queue.post(change)
 
     def put(self, changed: Object) -> None:
-        """Post a new or changed pod. An unreadable pod is left out: its node keeps what is known, and gets no pods."""
+        """Post a new or changed pod. If it is unreadable, its earlier version stays, and its node gets no pods."""
         pod = self._read(changed)
         if pod is None:
             return
@@ -183,11 +183,11 @@ class PodFeed:
 
 
 class KindEventHandler:
-    """Reflector store that posts changes of objects of another kind.
+    """Reflector store that posts changes of objects of one kind, other than nodes and pods.
 
     Args:
         kind: kind of the objects.
-        event_queue: where to post.
+        event_queue: receives the changes.
     """
 
     def __init__(self, kind: str, event_queue: EventQueue) -> None:
@@ -220,7 +220,7 @@ class ClusterFeed(ReflectorGroup):
 
     Args:
         api: client of the Kubernetes API for these watches alone; :meth:`close` aborts its requests.
-        event_queue: where to post.
+        event_queue: receives the changes.
         kinds: kinds of :data:`LISTS` and :data:`OPTIONAL_LISTS` to watch.
         on_pod: called in the scheduling thread with each pod before it is changed, as by :class:`PodFeed`.
         failed: store of the pods that have failed; None to leave them out.
@@ -238,7 +238,7 @@ class ClusterFeed(ReflectorGroup):
         kept_annotations: Collection[str] = (),
         on_refusal: Callable[[Pod, str], None] = lambda _pod, _why: None,
     ) -> None:
-        # Pods are listed last: what they need to be placed is known when the first of them arrives.
+        # Pods are listed last, so that the objects that they need are known when the first pod arrives.
         others = [_reflector(api, kind, KindEventHandler(kind, event_queue)) for kind in sorted(kinds)]
         self._nodes = NodeFeed(event_queue, kept_annotations)
         self._pods = PodFeed(event_queue, on_pod, kept_annotations, on_refusal)

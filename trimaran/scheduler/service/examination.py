@@ -21,21 +21,21 @@ _step = partial(step, "scheduler")
 
 
 def examine_scheduler(connection: ServiceConnection) -> Iterator[Check]:
-    """Yield the steps in order; stop after a failed step that rules out the next."""
+    """Yield the checks in order; stop after a failed check without which the next ones make no sense."""
     return examine_states(connection, "scheduler", "http://trimaran-standalone:2025", {STATUS: _steps})
 
 
 def _steps(status: Mapping[str, Any]) -> Iterator[Check]:
-    """Yield the steps about the state that a scheduler reports."""
+    """Yield the checks of the state that a scheduler reports."""
     names = ", ".join(status["schedulers"])
     yield _step("ready", status["reason"], f"mode {status['mode']}, for the pods of {names}")
     if not status["leads"]:
         if not status["reason"]:
-            yield lease_step("scheduler", status, "places pods; check that one for its nodes")
+            yield lease_step("scheduler", status, "places pods; check that replica for its nodes")
         return
     yield _step("Lease", "", "not needed in shadow" if status["mode"] == "shadow" else "this replica places pods")
     cluster = status["cluster"]
-    message = f"{cluster['nodes']} nodes; the API server was heard {cluster['age_seconds']} s ago"
+    message = f"{cluster['nodes']} nodes; the API server last responded {cluster['age_seconds']} s ago"
     yield cluster_step("scheduler", message, cluster["failures"], cluster["age_seconds"], "cluster.kube_config")
     yield from unreadable_steps("scheduler", cluster["unreadable"])
     yield from unknown_node_steps("scheduler", cluster.get("unknown_nodes", {}))  # an older scheduler does not say
@@ -53,15 +53,15 @@ def _steps(status: Mapping[str, Any]) -> Iterator[Check]:
     if not sharing["problems"]:
         yield _step("nodes", "", f"{sharing['own']} nodes have pods of this scheduler only, and a NoSchedule taint")
     rejecting = status["rejecting"]
-    problem = f"kubelets have rejected pods, and get none for a while: {', '.join(rejecting)}" if rejecting else ""
-    yield _step("kubelets", problem, "no kubelet has rejected a pod of this scheduler just now")
+    problem = f"nodes get no pods for a while, as kubelets rejected pods: {', '.join(rejecting)}" if rejecting else ""
+    yield _step("kubelets", problem, "no node is in backoff because its kubelet rejected a pod of this scheduler")
 
 
 def _load_step(status: Mapping[str, Any]) -> Check:
-    """Return the step about the load, which passes if no profile asks for it."""
+    """Return the check of the load, which passes if no profile reads the load."""
     blind = status.get("without_load") or []
     text = "nodes are scored by measured load"
     if blind:
-        text = f"no score plugin of {', '.join(blind)} reads the load, as CongestionCost does: it does not count"
+        text = f"no score plugin of {', '.join(blind)} reads the load; to use it, enable one such as CongestionCost"
     problem = "" if set(blind) >= set(status["schedulers"]) else status["load_problem"]
     return _step("load", problem, text, "cluster.watcher")

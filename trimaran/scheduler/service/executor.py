@@ -1,4 +1,4 @@
-"""Carrying out of decisions on a live cluster: Bindings, statuses, Events and metrics, and what became of each."""
+"""Execution of decisions on a live cluster: Bindings, statuses, Events, metrics, and the outcome of each decision."""
 
 import logging
 import time
@@ -15,7 +15,7 @@ from trimaran.scheduler.service.pod_status_writer import StatusWriter
 from trimaran.scheduler.service.telemetry import AttemptResult, SchedulerTelemetry
 
 _MOST_WAITING = 200  # decisions that wait for a thread of the binder
-_MOST_BOUND = 10_000  # pods whose rejection by a kubelet counts; it follows their Binding within seconds
+_MOST_BOUND = 10_000  # last bound pods to remember: a kubelet rejects a pod within seconds after its Binding
 _log = logging.getLogger(__name__)
 
 
@@ -26,7 +26,7 @@ class DecisionExecutor:
         binder: sends Bindings.
         statuses: writes the statuses of pods without a node.
         events: writes Events.
-        event_queue: takes the outcomes to the scheduling thread.
+        event_queue: passes the outcomes to the scheduling thread.
         telemetry: metrics.
         scheduler_names: names of the scheduler's profiles.
     """
@@ -61,7 +61,7 @@ class DecisionExecutor:
         return self._binder.is_alive() and self._statuses.is_alive()
 
     def state(self) -> dict[str, float]:
-        """Return values for the metrics."""
+        """Return the numbers of waiting and failed writes and of dropped Events, for the metrics."""
         return {
             "waiting_writes": self._binder.waiting + self._statuses.waiting,
             "dropped_events": self._events.dropped,
@@ -69,7 +69,7 @@ class DecisionExecutor:
         }
 
     def is_busy(self) -> bool:
-        """Return whether the binder is far behind."""
+        """Return whether too many decisions wait for the binder."""
         return self._binder.waiting >= _MOST_WAITING
 
     def observe(self, uid: str, pod: Pod | None) -> None:
@@ -114,7 +114,7 @@ class DecisionExecutor:
             self._binder.carry_out(decision)
 
     def has_bound(self, uid: str, node_name: str) -> bool:
-        """Return whether a pod is among the last 10,000 that were sent to this node. Thread-safe."""
+        """Return whether a Binding of this pod to this node is among the last 10,000. Thread-safe."""
         return self._bound.get(uid) == node_name
 
     def report_rejection(self, node_name: str, reason: str) -> None:

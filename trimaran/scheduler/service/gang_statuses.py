@@ -15,11 +15,11 @@ from runtime.kubernetes.paths import OPTIONAL_LISTS
 from runtime.kubernetes.reflector import Object
 from trimaran.scheduler.service.status_controller import Key, StatusRule
 
-_MOST_STEPS = 4  # of the phase: none, Pending, Scheduling, and one by the counts
+_MOST_STEPS = 4  # phases to pass through: none, Pending, Scheduling, and one by the counts
 
 
 def next_status(least: int, status: Mapping[str, Any], pods: Iterable[Object]) -> Mapping[str, Any]:
-    """Return the status of a PodGroup.
+    """Return the next status of a PodGroup.
 
     Args:
         least: ``spec.minMember``.

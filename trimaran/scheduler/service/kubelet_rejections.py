@@ -1,6 +1,6 @@
 """Rejections by kubelets: pods that were bound to a node and failed there before they started.
 
-The API server's watch of the pods that have not failed does not say why a pod left it, so failed pods are watched, too.
+The watch of the pods that have not failed does not say why a pod is no longer in it, so failed pods are watched, too.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -10,7 +10,7 @@ from runtime.kubernetes.k8s_fields import get
 from runtime.kubernetes.reflector import Object
 
 _REJECTED_MESSAGE = "Pod was rejected"  # how the kubelet's message begins
-_SHORTAGE = "OutOf"  # and the name of a resource, such as cpu, memory or pods
+_SHORTAGE = "OutOf"  # followed by the name of a resource, such as cpu, memory or pods
 _REASONS = frozenset(
     {
         "AppArmor", "InvalidNodeInfo", "NodeAffinity", "NodeName", "NodePorts", "PodFeatureUnsupported",
@@ -37,7 +37,7 @@ def rejection_reason(pod: Mapping[str, Any]) -> str:
 
 
 class RejectionFeed:
-    """Reflector store of failed pods that reports each rejection once. Those of the first list are not reported.
+    """Reflector store of failed pods that reports each rejection once, except for pods in the first list.
 
     Args:
         scheduler_names: schedulers whose pods count.
@@ -56,7 +56,7 @@ class RejectionFeed:
         self._known: set[str] | None = None  # uids of the failed pods; None before the first list
 
     def replace(self, objects: Iterable[Object]) -> None:
-        """Report what has been rejected since the last list."""
+        """Report the pods that were rejected since the last list."""
         listed = {_uid(each): each for each in objects}
         before, self._known = self._known, set(listed)
         if before is not None:

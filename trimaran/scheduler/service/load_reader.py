@@ -1,6 +1,6 @@
 """Newest load of nodes and use of workloads, read from a watcher in the background, for the scheduling thread.
 
-Without usable metrics the nodes are scored by the fallback policy; scheduling never stops for it.
+Without usable metrics the nodes are scored by the fallback policy; scheduling never waits for metrics.
 """
 
 import threading
@@ -17,7 +17,7 @@ from trimaran.scheduler.framework.scheduler import Scheduler
 if TYPE_CHECKING:
     from watcher.model import WatcherMetrics
 
-_JUDGE_SECONDS = 15.0  # after this time metrics are graded again, as they become too old
+_JUDGE_SECONDS = 15.0  # after this time metrics are graded again, because they may have become too old
 
 
 class LoadReader:

@@ -31,7 +31,7 @@ from runtime.threads import join_all
 _REPEAT_SECONDS = 300.0
 _MOST_REMEMBERED = 20_000
 _QUEUE = 5_000
-_BURST_SECONDS = 5.0  # of the rate
+_BURST_SECONDS = 5.0  # a burst may have the Events of so many seconds
 _KIND = "Event.events.k8s.io"
 _JOIN_SECONDS = 3.0
 _WRITE_SECONDS = 10.0
@@ -96,7 +96,7 @@ class PodEventWriter:
         self._thread.start()
 
     def write(self, event: PodEvent) -> None:
-        """Write an Event in the background, unless the same one was written a short time ago. Thread-safe."""
+        """Write an Event in the background, unless the same Event was written a short time ago. Thread-safe."""
         with self._lock:
             if self._is_repeated(event):
                 return

@@ -1,11 +1,11 @@
-"""Statuses of pods that are not bound, and preemption: written in the background, the newest of each pod only.
+"""Background writer of the newest status of each pod that is not bound, and of preemptions.
 
 Cluster autoscalers add a node for each pod whose condition ``PodScheduled`` is False with the reason ``Unschedulable``.
 A pod that no node would help, such as one of an incomplete gang, gets the reason ``Held`` instead.
 
-Preemption names the node in the pod's status first, so that after a kill of this process the room is not given away.
-Then pods of lower priority lose their nomination to the node, and the victims are deleted: each gets the condition
-``DisruptionTarget`` before, and is deleted with its UID, never another pod of its name.
+A preemption first writes the nominated node into the pod's status, so that no other pod takes the node if this process
+is killed. Then pods of lower priority lose their nomination to the node, and each victim gets the condition
+``DisruptionTarget`` and is deleted. The deletion has the victim's UID, so that no other pod of its name is deleted.
 Source: k8s.io/kubernetes/pkg/scheduler/framework/preemption.
 """
 
@@ -49,8 +49,8 @@ class StatusWriter:
 
     Args:
         connections: connections to the API server, one for each thread.
-        may_write: returns whether this process leads; asked before every request.
-        write_event: takes an Event about a preempted pod.
+        may_write: returns whether this process leads; called before every request.
+        write_event: writes an Event about a preempted pod.
 
     Attributes:
         failures: number of requests that failed.
@@ -90,14 +90,14 @@ class StatusWriter:
             self._changed.notify()
 
     def hold(self, pod: Pod, node_name: str) -> None:
-        """Correct the status of a pod that waits on a node, if it says that the pod needs room.
+        """Replace the status of a pod that waits on a node, if the status would make an autoscaler add a node.
 
-        Other pods that wait are mostly bound at once, and a status that arrives after that would be wrong.
+        Other waiting pods get no status: most of them are bound at once, and a later status would be wrong.
         """
         with self._changed:
             due, written = self._due.get(pod.uid), self._written.get(pod.uid)
         if due.needs_room if due is not None else written is not None and written[0] == UNSCHEDULABLE:
-            message = f"it has node {node_name} and waits for approval, for example for the rest of its gang"
+            message = f"the pod has node {node_name} and waits for approval, for example for the rest of its gang"
             self.report(Unschedulable(pod, message, needs_room=False))
 
     def forget(self, uid: str) -> None:
@@ -116,7 +116,7 @@ class StatusWriter:
         return all(thread.is_alive() for thread in self._threads)
 
     def stop(self) -> bool:
-        """Stop after the current requests; return whether all have ended in time."""
+        """Stop after the current requests; return whether all threads have ended in time."""
         with self._changed:
             self._stop = True
             self._changed.notify_all()
@@ -142,7 +142,7 @@ class StatusWriter:
                 if len(self._written) > _MOST_REMEMBERED:
                     self._written.popitem(last=False)
         elif decision.preemption is not None:
-            return  # without a nomination the room would be given away; the pod's next attempt preempts again
+            return  # without a nomination another pod could take the node; the pod's next attempt preempts again
         if decision.preemption is not None:
             self._preempt(connection, pod, decision.preemption)
 
@@ -201,7 +201,7 @@ def _status(decision: Unschedulable) -> _Status:
 
 
 def _patch(pod: Pod, status: _Status) -> dict[str, Any]:
-    """Return the patch of a status; with another UID the API server refuses it."""
+    """Return the patch of a status; the API server refuses the patch if the pod has another UID."""
     reason, message, node_name = status
     condition = {
         "type": "PodScheduled", "status": "False", "reason": reason, "message": message, "lastTransitionTime": _now(),

@@ -1,4 +1,4 @@
-"""Status of ElasticQuotas: what the running pods of their namespace request.
+"""Status of ElasticQuotas: sums of the requests of their namespace's running pods.
 
 Source: kubernetes-sigs/scheduler-plugins v0.33.5, pkg/controllers/elasticquota_controller.go.
 """
@@ -16,7 +16,7 @@ from trimaran.scheduler.service.status_controller import Key, StatusRule
 
 
 def used_status(quota: Object, pods: list[Amounts]) -> Mapping[str, Any]:
-    """Return the status of a quota: the use of each resource in ``min`` or ``max``, and of those that pods request."""
+    """Return the status of a quota: the use of each resource in ``min`` or ``max``, or in the requests of pods."""
     spec, total = get(quota, "spec"), added(*pods)
     names = dict.fromkeys((*(get(spec, "min") or {}), *(get(spec, "max") or {}), *total))
     return {**(get(quota, "status") or {}), "used": {name: _quantity(name, total.get(name, 0)) for name in names}}
@@ -30,7 +30,7 @@ def _requests(pod: Object) -> Amounts:
     try:
         return amounts_of(Pod.from_k8s(pod))
     except ValueError:
-        return {}  # the scheduler's own watch reports it
+        return {}  # the scheduler's own watch reports the unreadable pod
 
 
 def _namespace(document: Object) -> Key:

@@ -1,8 +1,8 @@
-"""Scheduling thread: the only one that touches the scheduler's state. It applies changes, decides, and hands over.
+"""Scheduling thread, the only thread that uses the scheduler's state: it applies changes, and passes decisions on.
 
 The thread alternates between the event queue and scheduling cycles, so that each cycle sees all changes so far.
-It sends no requests. When the binder is far behind, for example because the API server is slow, it makes no further
-decisions: what waits there may have become wrong by the time it is sent.
+It sends no requests. While many decisions wait for the binder, for example because the API server is slow, it makes no
+further ones: decisions that wait for long may be outdated when they are sent.
 """
 
 import logging
@@ -19,7 +19,7 @@ from trimaran.scheduler.framework.decisions import Decision
 from trimaran.scheduler.framework.scheduler import Scheduler
 from trimaran.scheduler.service.event_queue import EventQueue
 
-_IDLE_SECONDS = 0.5  # between two looks at the clock, the load and the Lease
+_IDLE_SECONDS = 0.5  # between two checks of the clock, the load and the Lease
 _LOAD_SECONDS = 1.0
 _STUCK_SECONDS = 120.0
 _JOIN_SECONDS = 3.0
@@ -48,8 +48,8 @@ class SchedulingLoop:
         handler: takes the decisions.
         may_decide: returns whether the cluster is known and this process leads.
         update_load: called about once a second, to let the scheduler score by the newest metrics.
-        decides_early: decide after each change, not after all changes that have arrived. Another scheduler binds
-            a pod soon, so in shadow this is the only way to decide before it.
+        decides_early: whether to decide after each change, not after all changes that have arrived. In shadow this
+            is needed to decide before the other scheduler has bound the pod.
         clock: monotonic clock.
 
     Attributes:
@@ -98,7 +98,7 @@ class SchedulingLoop:
         return time.monotonic() - self._ticked_at
 
     def why_stuck(self) -> str:
-        """Return where a plugin does not return; empty if the thread makes progress."""
+        """Return the line of code at which the thread hangs, usually in a plugin; empty if it makes progress."""
         seconds = self.busy_seconds
         if seconds < _STUCK_SECONDS:
             self._outage.worked()
@@ -106,7 +106,7 @@ class SchedulingLoop:
         frame = sys._current_frames().get(self._thread.ident or 0)  # noqa: SLF001  the only way to another thread's stack
         where = traceback.extract_stack(frame)[-1] if frame is not None else None
         place = "" if where is None else f" in {where.name}, {where.filename}:{where.lineno}"
-        reason = f"scheduling has not gone on for {seconds:.0f} s{place}"
+        reason = f"the scheduling thread has hung for {seconds:.0f} s{place}"
         self._outage.failed(reason)
         return reason
 
@@ -132,7 +132,7 @@ class SchedulingLoop:
         try:
             self._handler.handle(decision, time.perf_counter() - began)
         except Exception:
-            self._scheduler.not_bound(decision.pod.uid, now)  # a pod that nobody binds must not keep its room
+            self._scheduler.not_bound(decision.pod.uid, now)  # a pod that nobody binds must not stay on its node
             raise
         return True
 

@@ -42,10 +42,10 @@ def serve(settings: "SchedulerSettings", adapt: "Callable[[SchedulerSetup], Sche
 
 
 def setup_of(section: "SchedulerSection") -> "SchedulerSetup":
-    """Return the scheduler's configuration: that of its file, or the default one for a scheduler name.
+    """Return the scheduler's configuration: from its file, or the default configuration for a scheduler name.
 
     Raises:
-        SettingsError: there is neither, or the file cannot be used.
+        SettingsError: there is neither a file nor a name, or the file cannot be used.
     """
     from trimaran.scheduler.profiles.configuration import default_document, read_setup
 
@@ -61,7 +61,7 @@ def setup_of(section: "SchedulerSection") -> "SchedulerSetup":
             raise SettingsError([f"scheduler.config: no file; name a KubeSchedulerConfiguration {remedy}"])
         return read(default_document(section.name))
     if section.name:
-        raise SettingsError(["scheduler.name: the names of the schedulers are in the file of scheduler.config"])
+        raise SettingsError(["scheduler.name: must be absent, because scheduler.config names the schedulers"])
     try:
         with scheduler_file(section.config) as file:
             return read(file.document, section.allow_plugins)

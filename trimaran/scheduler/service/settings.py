@@ -30,9 +30,9 @@ class SchedulerSection(Section):
         description="without a file: schedulerName of the pods to place, with the default profile",
     )  # fmt: skip
     mode: Literal["bind", "shadow"] = Field(
-        "bind", description="bind places pods; shadow only decides for the pods of another scheduler"
+        "bind", description="bind: place pods; shadow: only compare own decisions with those of another scheduler"
     )
-    allow_plugins: Texts = Field([], description="names of further plugins in the file, which are ignored")
+    allow_plugins: Texts = Field([], description="plugins in the file that trimaran does not know, to be ignored")
     kubernetes_version: Annotated[str, BeforeValidator(known_version)] = Field(
         LATEST_VERSION, description="version of kube-scheduler whose plugins and rules of scoring apply, such as 1.37"
     )
@@ -41,7 +41,7 @@ class SchedulerSection(Section):
     )
     preempt_shared: bool = Field(
         False,
-        description="preempt also on nodes that other schedulers use, or may use as they have no NoSchedule taint",
+        description="preempt also on nodes that other schedulers use, or may use for lack of a NoSchedule taint",
     )
     pod_group_status: bool = Field(
         False,
@@ -52,9 +52,9 @@ class SchedulerSection(Section):
         description="write the status of ElasticQuotas of scheduling.x-k8s.io, as the controller of scheduler-plugins "
         "does",
     )
-    lease_name: ObjectName = Field("trimaran-standalone", description="name of the Lease")
+    lease_name: ObjectName = Field("trimaran-standalone", description="name of the leader election Lease")
 
-    # Fixed: watcher/settings/removed.py has the reasons.
+    # Constants that once were settings: watcher/settings/removed.py has the reasons.
     max_age_seconds: ClassVar[float] = 300.0
     refresh_seconds: ClassVar[float] = 15.0
     seed: ClassVar[int | None] = None

@@ -1,8 +1,8 @@
 """Shadow: decide for the pods of another scheduler, bind nothing, and compare.
 
 Regret is the score of our choice minus that of the node where the other scheduler has bound the pod, both by our own
-scores at the time of our decision. It is 0 where both agree, and is not counted where the node is not feasible by our
-filters: then one of the two schedulers sees the pod or the node otherwise, which is counted apart.
+scores at the time of our decision. It is 0 if both agree. If the other scheduler's node is not feasible by our filters,
+there is no regret, and the pod is counted as infeasible.
 
 A pod that would have to wait before it is bound, for its volumes or for other pods, is compared by the node that was
 chosen for it. A pod that needs preemption is compared by its nominated node, without a regret: before the victims are
@@ -42,7 +42,7 @@ class _Choice:
     totals: Int64s
 
     def regret(self, node_name: str) -> int | None:
-        """Return the points of our node above another one; None if that is not feasible."""
+        """Return the score of our node minus that of another node; None if the other node is not feasible."""
         if node_name not in self.names:
             return None
         row = self.names.index(node_name)
@@ -57,7 +57,7 @@ class Comparison:
         pod: namespace and name.
         ours: our node.
         theirs: node of the other scheduler.
-        regret: points of our node above theirs; None if theirs is not feasible by our filters.
+        regret: score of our node minus that of theirs; None if theirs is not feasible by our filters.
     """
 
     pod: str

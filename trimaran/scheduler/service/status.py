@@ -1,4 +1,4 @@
-"""State of a running scheduler for ``trimaran doctor``: what it knows, and whether its nodes are its own."""
+"""State of a running scheduler for ``trimaran doctor``: cluster, load, and nodes shared with other schedulers."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -17,7 +17,7 @@ class LiveStatus:
     Args:
         mode: ``bind`` or ``shadow``.
         scheduler_names: names of the scheduler's profiles.
-        event_queue: way to the scheduling thread.
+        event_queue: queue of the scheduling thread.
         feed: the live cluster.
         load: source of the load.
         leads: returns whether this replica decides.

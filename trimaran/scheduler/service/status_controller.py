@@ -1,4 +1,4 @@
-"""Statuses of objects that follow from pods, written by one thread: those of PodGroups and of quotas."""
+"""Writer of the statuses of PodGroups and of quotas, which are computed from their pods."""
 
 import logging
 import threading
@@ -28,7 +28,7 @@ _GONE = {requests.codes.not_found, requests.codes.conflict}
 _log = logging.getLogger(__name__)
 
 Key = tuple[str, str]
-"""Namespace and name that the objects and their pods have in common; the name is "" where all of a namespace count."""
+"""Namespace and name that objects share with their pods; the name is "" if all pods of a namespace count."""
 
 
 def _unchanged(pod: Object) -> Object:
@@ -37,15 +37,15 @@ def _unchanged(pod: Object) -> Object:
 
 @dataclass(frozen=True)
 class StatusRule:
-    """Status of the objects of a kind.
+    """Rule for the statuses of the objects of one kind.
 
     Attributes:
         path: path of the list of the objects, of all namespaces.
         key_of_object: returns the key of an object.
         key_of_pod: returns the key of the objects that a pod counts for; None if there are none.
-        next_status: returns the status by an object and what is kept of its pods.
+        next_status: returns the status for an object and the stored data of its pods.
         selectors: selectors of the pods that may count, by the API's names.
-        keep: returns what to keep of a pod.
+        keep: returns the data of a pod to store.
     """
 
     path: str
@@ -65,9 +65,9 @@ class ObjectStatusWriter:
     """Thread that writes the statuses of the objects of a kind.
 
     Args:
-        rule: the kind, and what its statuses are.
+        rule: rule for the statuses of the kind.
         connection: connection to the API server.
-        may_write: returns whether this process leads; asked before every request.
+        may_write: returns whether this process leads; called before every request.
 
     Attributes:
         objects: reflector store of the objects.
@@ -90,7 +90,7 @@ class ObjectStatusWriter:
         self._thread.start()
 
     def stop(self) -> bool:
-        """Stop after the current request; return whether it has ended in time."""
+        """Stop after the current request; return whether the thread has ended in time."""
         self._stop.set()
         with self._changed:
             self._changed.notify_all()
@@ -103,7 +103,7 @@ class ObjectStatusWriter:
     def write_due(self) -> bool:
         """Write the statuses that have changed; return whether all were written. The thread calls it."""
         if not (self.objects.is_known and self.pods.is_known):
-            return True  # the first full lists note every object once more
+            return True  # each full list makes every object due again
         with self._changed:
             due, self._due = list(self._due), {}
         failed = [key for key in due if not self._write(key)]
@@ -117,7 +117,7 @@ class ObjectStatusWriter:
 
     def _write(self, key: Key) -> bool:
         objects = self.objects.of(key)
-        # One failure keeps none back. What fails unexpectedly is tried again when it has changed.
+        # A failure does not stop the other objects. After an unexpected one the object is tried again when it changes.
         results = [self._turns.run(partial(self._write_one, each, key), otherwise=True) for each in objects]
         return all(results)
 
@@ -158,8 +158,8 @@ class _KeyedStore:
 
     Args:
         key_of: returns the key of an object; None for an object without one.
-        note: takes the keys whose objects changed.
-        keep: returns what to keep of an object.
+        note: called with the keys whose objects changed.
+        keep: returns the data of an object to store.
 
     Attributes:
         is_known: whether the first full list has arrived.
@@ -177,7 +177,7 @@ class _KeyedStore:
         self.is_known = False
 
     def of(self, key: Key) -> list[Any]:
-        """Return what is kept of the objects of a key."""
+        """Return the stored data of the objects with a key."""
         with self._lock:
             return list(self._objects.get(key, {}).values())
 

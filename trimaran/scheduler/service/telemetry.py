@@ -1,4 +1,4 @@
-"""Prometheus metrics of the scheduler, by kube-scheduler's names where they mean the same, so that dashboards fit.
+"""Prometheus metrics of the scheduler, with kube-scheduler's names if they mean the same, so that dashboards work.
 
 Source of the names, labels and buckets: k8s.io/kubernetes/pkg/scheduler/metrics.
 """
@@ -136,9 +136,9 @@ def _state_metrics(
         ("nodes_in_backoff", "nodes that get no pods for a while, because their kubelet rejected one",
          counts.get("nodes_in_backoff", 0)),
         ("waiting_writes", "decisions and statuses that are not sent yet", state.get("waiting_writes", 0)),
-        ("unknown_nodes", "nodes that get no pods, because what a pod on them requests is not known",
+        ("unknown_nodes", "nodes that get no pods, because they have a pod whose requests are not known",
          state.get("unknown_nodes", 0)),
-        ("busy_seconds", "time since the scheduling thread last went on; it grows while a plugin does not return",
+        ("busy_seconds", "time since the scheduling thread last made progress; it grows while a plugin hangs",
          state.get("busy_seconds", 0)),
         ("api_age_seconds", "time since the API server last reported on some kind of objects",
          state.get("api_age_seconds", 0)),

@@ -38,7 +38,7 @@ from trimaran.scheduler.service.status_controller import ObjectStatusWriter
 from trimaran.scheduler.service.telemetry import SchedulerTelemetry
 
 LEASE_LOST: Final = 5
-"""Exit status of a worker process that has lost the Lease; the master process starts another one, which waits."""
+"""Exit status of a worker that has lost the Lease; the master process starts another, which waits for the Lease."""
 
 _STATUS_THREADS = 2
 _JOIN_SECONDS = 3.0
@@ -126,7 +126,7 @@ class SchedulerWorker(ControllerWorker):
             parts = (loop, executor, leadership, *self._status_writers)
             return all(part is None or part.is_alive() for part in parts)
 
-        def why_not_ready() -> str:  # a replica without the Lease is ready to take over, unless nobody can have it
+        def why_not_ready() -> str:  # a replica without the Lease is ready to take over, unless no replica can get it
             return (feed.why_unknown or loop.why_stuck()) if leads() else lease_problem()
 
         telemetry.watch(state, lambda: loop.counts, lambda: scheduler.failures.counts)
@@ -137,7 +137,7 @@ class SchedulerWorker(ControllerWorker):
         return create_app(telemetry, is_alive, why_not_ready, status.document, report, self._access)
 
     def _begin(self, feeds: Sequence[ReflectorGroup], leads: Callable[[], bool]) -> None:
-        """Read the cluster once this process leads: what was read before could lack the last leader's writes."""
+        """Read the cluster once this process leads: earlier lists could lack the previous leader's writes."""
         while not leads():
             if self._stop.wait(0.1):
                 return

@@ -1,9 +1,9 @@
-"""CrossNodePreemption: victims on several nodes, where rules about other nodes' pods keep a pod from every node.
+"""CrossNodePreemption: victims on several nodes, for a pod that pods on other nodes exclude from every node.
 
 DefaultPreemption looks for victims on one node at a time. It cannot help a pod whose anti-affinity or topology spread
 is violated by pods on other nodes of the zone. This plugin removes all possible victims from a copy of all nodes. For
 each node where the pod then fits, it restores them, the most important first, half of the rest at a time, as long as
-the pod still fits. The pods that are not restored are the victims; the node with the cheapest ones is chosen, as by
+the pod still fits. The pods that are not restored are the victims. The node with the cheapest victims is chosen, as by
 DefaultPreemption. The search is bounded by the number of pods removed, and by the number of sets of victims tried.
 Experimental. Source: kubernetes-sigs/scheduler-plugins v0.33.5, pkg/crossnodepreemption, which tries all subsets.
 """
@@ -28,13 +28,13 @@ from trimaran.scheduler.plugins.arguments import finish, whole_number
 from trimaran.scheduler.plugins.preemption.default_preemption import DefaultPreemption, PreemptionOptions
 from trimaran.scheduler.plugins.preemption.victims import NO_VICTIMS, Candidate, importance
 
-_NO_SET: Final = "node(s) where no pods whose deletion would make room were found"
+_NO_SET: Final = "node(s) for which no pods were found whose deletion lets the pod fit"
 _LIMIT: Final = "node(s) not tried, since the search reached maxTriedSets"
 
 
 @dataclass(frozen=True)
 class CrossNodeArgs:
-    """Arguments of the plugin, which are ours.
+    """Arguments of the plugin; upstream has none.
 
     Attributes:
         max_victims: largest number of pods that the search removes, the least important ones.
@@ -64,7 +64,7 @@ class CrossNodePreemption(DefaultPreemption):
         filters: as for DefaultPreemption.
         budgets: as for DefaultPreemption.
         dice: as for DefaultPreemption.
-        options: whether pods of other schedulers may be victims, and nodes shared with them targets.
+        options: whether victims may be pods of other schedulers, or on nodes that other schedulers use.
         arguments: arguments of the plugin.
     """
 
@@ -82,7 +82,7 @@ class CrossNodePreemption(DefaultPreemption):
         self._arguments = arguments
 
     def choose(self, pod: Pod, nodes: NodeTable, resolvable: Bools) -> tuple[Candidate | None, Counter[str]]:
-        """Return the cheapest node with its victims, if there is one, and how many nodes each reason excludes."""
+        """Return the cheapest candidate, None without one, and the number of nodes that each reason excludes."""
         targets = np.flatnonzero(resolvable & self.may_use(pod, nodes))
         reasons = Counter({NO_VICTIMS: len(nodes) - len(targets)} if len(targets) < len(nodes) else {})
         removable = self._removable(pod, nodes)
@@ -100,7 +100,7 @@ class CrossNodePreemption(DefaultPreemption):
         return best, reasons
 
     def leaving(self, row: int, nodes: NodeTable) -> Iterable[Pod]:  # noqa: ARG002  wherever they are
-        """Return the pods whose end a pod waits for that is nominated to a row: those of all nodes."""
+        """Return the terminating pods for which a pod that is nominated to a row waits: those on all nodes."""
         return (placed.pod for _, placed in nodes.placed_pods() if placed.pod.terminating)
 
     def _removable(self, pod: Pod, nodes: NodeTable) -> "_Removable":
@@ -123,7 +123,7 @@ class _Removable:
 
     Attributes:
         placed: the pods with their rows, in the order in which they are restored.
-        violating: uids of those whose deletion violates a budget.
+        violating: uids of the pods whose deletion violates a budget.
     """
 
     placed: tuple[tuple[int, PlacedPod], ...]
@@ -156,7 +156,7 @@ class _Search:
         return self._left <= 0
 
     def on(self, row: int) -> Candidate | None:
-        """Return the victims that make room on a row; None if there are none."""
+        """Return the candidate for a row, with the victims without which the pod fits there; None without one."""
         rows, plan = np.array([row]), self._plan
         if not self._removable.placed or not self._fits(rows):
             return None
@@ -169,7 +169,7 @@ class _Search:
         return Candidate(self._nodes.names[row], tuple(sorted(victims, key=importance)), violating)
 
     def _bring_back(self, some: list[tuple[int, PlacedPod]], rows: Int64s) -> list[Pod]:
-        """Bring pods back, as many as possible; return those for which that is not possible."""
+        """Restore as many pods as possible; return the pods without which the pending pod would not fit."""
         if not some:
             return []
         for row, placed in some:

@@ -1,4 +1,4 @@
-"""DefaultPreemption: make room for a pod on one node by deleting pods of lower priority.
+"""DefaultPreemption: delete pods of lower priority on one node, so that a pending pod fits there.
 
 Source: k8s.io/kubernetes/pkg/scheduler/framework/preemption and its plugin DefaultPreemption, version 1.37, without
 groups of pods (feature gate GenericWorkload, which is off by default).
@@ -40,10 +40,10 @@ class PreemptionOptions:
         min_candidate_percent: ``minCandidateNodesPercentage``: share of the nodes after which the search for candidates
             ends.
         min_candidates: ``minCandidateNodesAbsolute``: number of candidates before which the search never ends.
-        only_own: take no victim that another scheduler placed, and no node to which another scheduler nominated a pod.
-            kube-scheduler does not look at scheduler names.
-        on_shared_nodes: preempt also on nodes that other schedulers use or may use. There, another scheduler may take
-            the room before the pod that preempted gets it.
+        only_own: whether to spare pods of other schedulers, and nodes to which other schedulers nominated a pod.
+            kube-scheduler does not compare scheduler names.
+        on_shared_nodes: whether to preempt also on nodes that other schedulers may use. There, another scheduler may
+            place a pod before the preemptor is bound.
     """
 
     min_candidate_percent: int = 10
@@ -115,8 +115,8 @@ class DefaultPreemption(PostFilterPlugin):
     ) -> Preemption | Rejection:
         """Return the victims and their node, or why preemption cannot help.
 
-        While a late watch still shows victims as they were, or their deletion has failed, the node stays the same: on
-        another one the pod would cost further victims.
+        The node stays the same while the watch does not show the victims' deletion yet, or if the deletion failed: on
+        another node the pod would need further victims.
         """
         resolvable = _resolvable(verdicts, len(nodes))
         refusal = self._why_not_eligible(pod, nodes, resolvable)
@@ -154,7 +154,7 @@ class DefaultPreemption(PostFilterPlugin):
         return self.choose(pod, nodes, resolvable)
 
     def _is_unseen(self, pod: Pod, nodes: NodeTable, now: float) -> bool:
-        """Return whether the victims of the last preemption for a pod, on its nominated node, all seem untouched."""
+        """Return whether the victims of a pod's last preemption, on its nominated node, are all still running."""
         self._decided = {uid: each for uid, each in self._decided.items() if now - each[1] < _LATE_SECONDS}
         decided, _ = self._decided.get(pod.uid, (None, 0.0))
         if decided is None or decided.node_name != pod.nominated_node_name or decided.node_name not in nodes:
@@ -175,7 +175,7 @@ class DefaultPreemption(PostFilterPlugin):
         return ""
 
     def leaving(self, row: int, nodes: NodeTable) -> Iterable[Pod]:
-        """Return the pods whose end a pod may wait for that is nominated to a row."""
+        """Return the pods for whose end a pod that is nominated to a row may wait."""
         return (placed.pod for placed in nodes.placed_on(row))
 
     def is_awaited(self, leaving: Pod, pod: Pod, nodes: NodeTable) -> bool:  # noqa: ARG002  for subclasses
@@ -221,19 +221,19 @@ class DefaultPreemption(PostFilterPlugin):
         possible: Callable[[Iterable[PlacedPod]], list[PlacedPod]],
         bounds: AggregateConstraints = NO_BOUNDS,
     ) -> VictimSearch:
-        """Return a search.
+        """Return a search for victims among selected pods.
 
         Args:
             pod: pending pod.
             nodes: node table.
             rows: rows to search, shape (k,).
             possible: returns which of the pods of a node may be victims.
-            bounds: bounds beyond the filters of the profile.
+            bounds: limits in addition to the filters of the profile.
         """
         return VictimSearch(self.filters, pod, nodes, rows, self.budgets(), possible, bounds)
 
     def choose(self, pod: Pod, nodes: NodeTable, resolvable: Bools) -> tuple[Candidate | None, Counter[str]]:
-        """Return the cheapest candidate, if there is one, and how many nodes each reason excludes."""
+        """Return the cheapest candidate, None without one, and the number of nodes that each reason excludes."""
         rows = np.flatnonzero(resolvable)
         reasons = Counter({_NOT_HELPFUL: len(nodes) - len(rows)} if len(rows) < len(nodes) else {})
         if not rows.size:

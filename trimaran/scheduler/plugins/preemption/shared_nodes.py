@@ -1,4 +1,4 @@
-"""Nodes that several schedulers place pods on, which is a risk: each decides without the other's last decisions.
+"""Nodes on which several schedulers place pods. The risk: each decides without the last decisions of the others.
 
 Two schedulers that bind to one node at the same time can request more than it has; the kubelet then rejects a pod.
 Nodes of a scheduler's own have a taint that only its pods tolerate, and a label that they select.
@@ -24,7 +24,7 @@ def is_of_daemon_set(pod: Pod) -> bool:
 
 
 def keeps_others_away(node: Node) -> bool:
-    """Return whether a node has a taint that excludes pods, other than those that are set for a while."""
+    """Return whether a node has a permanent taint that excludes pods; taints such as ``not-ready`` do not count."""
     return any(
         taint.effect != "PreferNoSchedule" and not taint.key.startswith(_PASSING_TAINTS) for taint in node.taints
     )

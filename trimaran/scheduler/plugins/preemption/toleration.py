@@ -1,12 +1,12 @@
-"""PreemptionToleration: preemption that spares pods for a time, or from preemptors of too low a priority.
+"""PreemptionToleration: preemption that spares pods for a time, or from preemptors whose priority is too low.
 
-Annotations of a pod's PriorityClass say which preemptors it tolerates no deletion by:
+Annotations of a pod's PriorityClass say from which preemptors the pod is protected, and how long:
 
     preemption-toleration.scheduling.x-k8s.io/minimum-preemptable-priority   default: value of the class + 1
     preemption-toleration.scheduling.x-k8s.io/toleration-seconds             default: 0; negative: forever
 
-A pod is spared if the preemptor's priority is below the minimum, and the toleration has not ended: it is negative, or
-the pod was not scheduled longer ago. All else is DefaultPreemption.
+A pod is spared if the preemptor's priority is below the minimum, and the seconds are negative or have not passed since
+the pod was scheduled. In all else the plugin is DefaultPreemption.
 Source: kubernetes-sigs/scheduler-plugins v0.33.5, pkg/preemptiontoleration.
 """
 
@@ -30,9 +30,9 @@ class PriorityClass:
     """Protection of the pods of a PriorityClass.
 
     Attributes:
-        least_preemptor: priority from which on a preemptor may delete the pods; None if an annotation is not a number,
-            and so nothing is protected.
-        seconds: time since its scheduling for which a pod is protected; negative for ever.
+        least_preemptor: lowest priority of preemptors that may delete the pods; None if an annotation is not a number,
+            so that no pod is protected.
+        seconds: time after its scheduling for which a pod is protected; negative for no limit.
     """
 
     least_preemptor: int | None
@@ -57,7 +57,7 @@ class PriorityClass:
         """Return whether a pod of the class is protected.
 
         Args:
-            preemptor_priority: priority of the pod that needs room.
+            preemptor_priority: priority of the pending pod.
             scheduled_at: time at which the pod got its node, Unix seconds; None if it has none yet.
             now: Unix seconds.
         """

@@ -1,8 +1,8 @@
 """Search for the pods that must leave a node so that a pending pod fits there.
 
-On each node, all pods that may be victims are removed. If the pending pod fits then, they are brought back one by one,
-the most important first, as long as it still fits; those whose deletion would violate a disruption budget come before
-all others. What is left out are the victims. Source: ``SelectVictimsOnNode`` of kube-scheduler's DefaultPreemption.
+On each node, all pods that may be victims are removed. If the pending pod then fits, they are restored one by one as
+long as it still fits, the most important first; pods whose deletion would violate a disruption budget come before all
+others. Pods that are not restored are the victims. Source: ``SelectVictimsOnNode`` of kube-scheduler.
 
 If all filters that matter to the pod depend only on requests, many nodes are tried at once, as arrays. Otherwise the
 nodes are tried one by one, because the pods of one node can affect another; then victims are determined only for nodes
@@ -46,10 +46,10 @@ class Candidate:
 
     @property
     def cost(self) -> tuple[float, ...]:
-        """Key by which kube-scheduler chooses a node: the least one.
+        """Key by which kube-scheduler chooses among the candidates: the least key wins.
 
-        Priorities count from the least possible one on, so that fewer victims are better, also with negative
-        priorities. The last element is the start of the earliest of the most important victims, which should be late.
+        Priorities are counted from the lowest possible priority, so that fewer victims are better even with negative
+        priorities. The last element prefers nodes whose most important victim started late.
         Source: ``pickOneNodeForPreemption``.
         """
         first_priority, started_at = importance(self.victims[0])
@@ -64,12 +64,12 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class _Removable:
-    """Pods of a node that may be victims, in the order in which they are brought back.
+    """Pods of a node that may be victims, in the order in which they are restored.
 
     Attributes:
         row: row of the node.
         placed: the pods, first those whose deletion would violate a budget.
-        violating: number of the latter.
+        violating: number of pods whose deletion would violate a budget.
     """
 
     row: int
@@ -77,7 +77,7 @@ class _Removable:
     violating: int
 
     def candidate(self, node_name: str, is_victim: Sequence[bool]) -> Candidate | None:
-        """Return the candidate whose victims a mask selects; None if it selects none."""
+        """Return the candidate whose victims a mask selects; None if the mask selects no pod."""
         victims = [placed.pod for placed, taken in zip(self.placed, is_victim, strict=True) if taken]
         if not victims:
             return None
@@ -86,7 +86,7 @@ class _Removable:
 
 @dataclass(frozen=True, slots=True)
 class DominatedCandidate:
-    """Candidate that costs more than another one, so that its victims were not determined; none violates a budget."""
+    """Candidate that costs more than another candidate, so that its victims were not determined."""
 
     violations: ClassVar[int] = 0
 
@@ -101,7 +101,7 @@ class VictimSearch:
         rows: rows that may be searched, in any order, shape (k,).
         budgets: disruption budgets.
         possible: returns which of the pods of a node may be victims.
-        bounds: bounds beyond the filters.
+        bounds: limits in addition to the filters.
     """
 
     def __init__(
@@ -130,7 +130,7 @@ class VictimSearch:
 
         self._by_requests = [each for each in self._filters if each.depends_on is Dependence.REQUESTS]
         self._plan: NodeTable | None = None  # copy of the table, on which nodes are tried one after the other
-        self._best: tuple[float, ...] = (_MOST,)  # least beginning of a cost without violations
+        self._best: tuple[float, ...] = (_MOST,)  # first elements of the least cost so far, without violations
 
     def search(self, rows: Int64s, at_once: int) -> Iterator[Candidate | DominatedCandidate | tuple[str, ...]]:
         """Yield for each row the candidate, or the reasons why there is none.
@@ -180,13 +180,13 @@ class VictimSearch:
     def _try_one(
         self, pods: _Removable, by_requests: Candidate | tuple[str, ...]
     ) -> Candidate | DominatedCandidate | tuple[str, ...]:
-        """Return the result of a node.
+        """Return the candidate of one node, or the reasons why there is none.
 
         Args:
             pods: pods of the node that may be victims.
-            by_requests: result for the filters that depend on requests alone. A pod that comes back in spite of all
-                filters also comes back in spite of these, as long as the pods before it are the same; so the real
-                victims are not less important than the most important of these.
+            by_requests: result for the filters that depend on requests alone. With all filters, the first pod that
+                cannot be restored comes no later. The most important victim is therefore at least as important as
+                in this result.
         """
         if self._plan is None:
             self._plan = self._nodes.copy()
@@ -203,7 +203,7 @@ class VictimSearch:
     def _bring_back(
         self, plan: NodeTable, pods: _Removable, by_requests: Candidate | tuple[str, ...]
     ) -> Candidate | DominatedCandidate | tuple[str, ...]:
-        """Return the result of a node whose removable pods are gone from the plan; bring some of them back there."""
+        """Restore removed pods of a node in the plan, as many as possible; return the result of the node."""
         rows, name = np.array([pods.row]), self._nodes.names[pods.row]
         result = run_filters(self._filters, self._pod, plan, rows)
         if not result.feasible[0]:
@@ -241,13 +241,13 @@ class VictimSearch:
     def _try_together(
         self, filters: Sequence[FilterPlugin], removable: Sequence[_Removable]
     ) -> Iterator[tuple[int, Candidate | tuple[str, ...]]]:
-        """Yield the result of each row; for filters that depend on the sums over each node's own pods."""
+        """Yield the result of each row, computed for all rows at once; filters may depend on sums over pods only."""
         if not removable:
             return
         plan = self._nodes.copy()
         sums = plan.occupancy.sums
         rows, names = np.array([pods.row for pods in removable]), self._nodes.names
-        # One line for each pod: what it adds to its node. The lines of a node follow each other.
+        # One line for each pod: the amounts that it adds to its node. The lines of a node are consecutive.
         sizes = np.array([len(pods.placed) for pods in removable])
         begins = np.cumsum(sizes) - sizes
         changes = np.array([sums.change(placed.pod) for pods in removable for placed in pods.placed])
@@ -257,7 +257,7 @@ class VictimSearch:
         freed = np.add.reduceat(frees, begins)
         feasible = result.feasible & self._bounds.are_kept(freed)
         is_victim: Bools = np.zeros(len(changes), np.bool_)
-        # Step by step, one more pod of each node comes back.
+        # Each step restores one more pod of each node.
         for step in range(sizes.max()):
             still = np.flatnonzero(feasible & (sizes > step))
             if not still.size:
@@ -282,7 +282,7 @@ class VictimSearch:
 
 
 def _begun(cost: tuple[float, ...], victim: Pod) -> tuple[float, ...]:
-    """Return the beginning of a candidate's cost without violations, with one more, less important victim."""
+    """Return the first elements of a cost without violations, with a further, less important victim."""
     if not cost:
         return 0, victim.priority, victim.priority - _LEAST_PRIORITY
     return *cost[:2], cost[2] + victim.priority - _LEAST_PRIORITY

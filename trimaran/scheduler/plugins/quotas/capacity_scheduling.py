@@ -1,11 +1,11 @@
-"""CapacityScheduling: quotas of namespaces that may lend each other what they do not use, and take it back.
+"""CapacityScheduling: quotas of namespaces, which may lend unused amounts to each other and take them back.
 
 A pod of a namespace with an ElasticQuota is refused if its namespace would use more than ``max``, or all namespaces
-with a quota together more than the sum of their ``min``. So a namespace may use more than its ``min`` as long as others
-use less. A pod within the ``min`` of its namespace takes back what others borrowed: their pods are its victims,
-whatever their priority. A pod beyond it preempts pods of lower priority in its own namespace, and a pod of a namespace
-without quota those of other namespaces without quota. Pods that are about to leave do not count as borrowers, so that
-several pods that take back at once leave each namespace its ``min``.
+with a quota together more than the sum of their ``min``. A namespace may thus use more than its ``min`` if others use
+less. A pod within the ``min`` of its namespace takes borrowed amounts back: its victims are pods of namespaces above
+their ``min``, of any priority. A pod above it preempts pods of lower priority in its own namespace, and a pod of a
+namespace without quota pods of other namespaces without quota. Pods that are about to leave do not count as borrowers,
+so that several pods that take amounts back at the same time leave each namespace its ``min``.
 Source: kubernetes-sigs/scheduler-plugins v0.33.5, pkg/capacityscheduling.
 """
 
@@ -64,13 +64,13 @@ class CapacityScheduling(PreFilterPlugin, DefaultPreemption):
         self._expected = ExpectedVictims()
 
     def pre_filter(self, pod: Pod, nodes: NodeTable, now: float) -> Rejection | None:  # noqa: ARG002
-        """Refuse a pod that its quota, or all quotas together, have no room for."""
+        """Refuse a pod that would exceed the quota of its namespace, or all quotas together."""
         claim = self._claim(pod, nodes)
         if claim is not None:
             unreadable = claim.quotas[pod.namespace].unreadable
             why = next((unreadable[name] for name in unreadable if amounts_of(pod).get(name)), "")
             if why:
-                return Rejection(why)  # no preemption helps, only another quota
+                return Rejection(why)  # preemption does not help, only a valid quota
         reason = "" if claim is None else claim.refusal(*claim.excess(self._use, nodes))
         return Rejection(reason, may_preempt=True) if reason else None
 
@@ -79,8 +79,8 @@ class CapacityScheduling(PreFilterPlugin, DefaultPreemption):
     ) -> Preemption | Rejection:
         """Return the victims and their node, or why preemption cannot help.
 
-        A pod within the ``min`` of its namespace is then tried again after any event: also a pod that gets a node may
-        be one that the other can take back. It is also tried again when victims that others expect may stay after all.
+        A pod within the ``min`` of its namespace is tried again after any event, because any pod that gets a node may
+        be a victim. It is also tried again when the expected victims of other pods may stay after all.
         """
         claim = self._claim(pod, nodes)
         if claim is None:
@@ -116,7 +116,7 @@ class CapacityScheduling(PreFilterPlugin, DefaultPreemption):
         return self._use.has_any(nodes, borrowers)
 
     def search(self, pod: Pod, nodes: NodeTable, rows: Int64s) -> VictimSearch:
-        """Return the search for victims that the quotas allow. It ends when node and quotas have room for the pod."""
+        """Return the search for victims that the quotas allow; after their end the pod fits the node and the quotas."""
         claim, quotas = self._claim(pod, nodes), self._quotas()
         if claim is None:
             return self.search_among(
@@ -131,7 +131,7 @@ class CapacityScheduling(PreFilterPlugin, DefaultPreemption):
         return self.search_among(pod, nodes, rows, lambda placed: self._victims(claim, staying, nodes, placed), bounds)
 
     def _claim(self, pod: Pod, nodes: NodeTable) -> "_Claim | None":
-        """Return what a pod claims of its quota and of all; None for a pod of a namespace without a quota."""
+        """Return the claim of a pod on its quota and on all quotas; None if its namespace has no quota."""
         quotas = self._quotas()
         quota = quotas.get(pod.namespace)
         if quota is None:
@@ -156,9 +156,9 @@ class CapacityScheduling(PreFilterPlugin, DefaultPreemption):
     def _victims(
         self, claim: "_Claim", staying: NamespaceUse, nodes: NodeTable, placed: Iterable[PlacedPod]
     ) -> list[PlacedPod]:
-        """Return the pods of a node that may leave: the least important first, as long as their namespace borrows.
+        """Return the possible victims on a node: the least important pods, as long as their namespace borrows.
 
-        Pods that leave anyway may always do so, and nobody borrows what they hold.
+        Pods that leave anyway are always possible victims, and do not count as use of their namespace.
         """
         used: dict[str, Amounts] = {}
         victims = []
@@ -174,7 +174,7 @@ class CapacityScheduling(PreFilterPlugin, DefaultPreemption):
         return victims
 
     def _may_leave(self, claim: "_Claim", other: Pod, used: Amounts) -> bool:
-        """Return whether a pod, of a namespace with this use, may leave for a claim."""
+        """Return whether a pod may be a victim for a claim; ``used`` is the use of the pod's namespace."""
         quota = claim.quotas.get(other.namespace)
         if quota is None or not self.may_touch(other, claim.pod):
             return False
@@ -191,12 +191,12 @@ class _Claim:
 
     Attributes:
         pod: the pod, whose namespace has a quota.
-        own: its requests, with those of nominated pods of its namespace that are at least as important.
-        everywhere: the same, with those of nominated pods of other namespaces that do not borrow.
+        own: requests of the pod, and of nominated pods of its namespace that are at least as important.
+        everywhere: ``own``, and the requests of nominated pods of other namespaces that do not borrow.
         quotas: all quotas by namespace.
-        guaranteed: the sum of all guarantees by resource. Resources without any guarantee are not bounded by it.
-        resources: resources of which the pod must not use more than is guaranteed, or it borrows.
-        borrows: whether its namespace uses more than its guarantee with the claim.
+        guaranteed: sum of all guarantees by resource. It does not limit resources without any guarantee.
+        resources: resources of which the namespace borrows if it uses more than its guarantee.
+        borrows: whether the namespace uses more than its guarantee with the claim.
     """
 
     pod: Pod
@@ -222,7 +222,7 @@ class _Claim:
         return f"the elastic quotas would exceed the sum of their min of {next(iter(everywhere))}" if everywhere else ""
 
     def bounds(self, use: NamespaceUse, nodes: NodeTable) -> AggregateConstraints:
-        """Return what must become free before the claim is granted, if only some pods count as use."""
+        """Return the amounts that must become free before the claim is granted; ``use`` says which pods count."""
         own, everywhere = self.excess(use, nodes)
 
         def freed_by(pods: Sequence[Pod]) -> Int64s:

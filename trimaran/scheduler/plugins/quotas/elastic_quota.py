@@ -1,4 +1,4 @@
-"""ElasticQuota of ``scheduling.x-k8s.io/v1alpha1``: what a namespace is guaranteed, and the most that it may use."""
+"""ElasticQuota of ``scheduling.x-k8s.io/v1alpha1``: guaranteed and largest amounts of a namespace."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -19,9 +19,9 @@ class ElasticQuota:
     Attributes:
         namespace: the namespace.
         name: name of the object.
-        least: guaranteed amounts (``spec.min``); a resource that it lacks has no guarantee.
-        most: largest amounts (``spec.max``); a resource that it lacks is not limited.
-        unreadable: reason by resource of the bounds that are not amounts; pods that request these are refused.
+        least: guaranteed amounts (``spec.min``); other resources have no guarantee.
+        most: largest amounts (``spec.max``); other resources are not limited.
+        unreadable: resources whose amount is not valid, with the reason; pods that request these are refused.
     """
 
     namespace: str
@@ -33,7 +33,7 @@ class ElasticQuota:
     @classmethod
     @decoder("elastic quota")
     def from_k8s(cls, document: Mapping[str, Any]) -> Self:
-        """Read an ElasticQuota. The API server accepts more texts than are amounts; these become ``unreadable``.
+        """Read an ElasticQuota. The API server also accepts texts that are not amounts; these become ``unreadable``.
 
         Raises:
             ValueError: the object has another form.
@@ -57,16 +57,16 @@ class ElasticQuota:
         return cls(namespace, name, ResourceList(bounds["min"]), ResourceList(bounds["max"]), unreadable)
 
     def excess(self, used: Amounts, more: Amounts) -> Amounts:
-        """Return by how much a use with some more is above the largest amounts, of the resources of which it is."""
+        """Return by how much ``used`` plus ``more`` exceeds ``most``, for the resources that exceed it."""
         return excess(used, more, {name: self.most[name] for name in compared(more) if name in self.most})
 
     def is_over_least(self, used: Amounts, resources: Iterable[str]) -> bool:
-        """Return whether a use is above the guarantee in any of some resources: something is borrowed."""
+        """Return whether ``used`` is above the guarantee for any of the resources, so that the namespace borrows."""
         return any(used.get(name, 0) > self.least.amount(name) for name in resources)
 
 
 def excess(used: Amounts, more: Amounts, bounds: Amounts) -> Amounts:
-    """Return by how much a use with some more is above bounds, of the resources of which it is."""
+    """Return by how much ``used`` plus ``more`` exceeds ``bounds``, for the resources that exceed them."""
     by_name = {name: used.get(name, 0) + more.get(name, 0) - bound for name, bound in bounds.items()}
     return {name: amount for name, amount in by_name.items() if amount > 0}
 

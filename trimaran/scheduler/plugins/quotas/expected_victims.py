@@ -1,4 +1,4 @@
-"""Victims of preemption that have not left yet: what they hold is promised to the pods for which they leave."""
+"""Victims of preemption that have not left yet. Their resources are promised to the pods for which they leave."""
 
 from collections.abc import Iterable
 
@@ -8,7 +8,7 @@ from trimaran.scheduler.framework.extension_points import PREEMPTION_SECONDS
 
 
 class ExpectedVictims:
-    """Victims of pending pods, for a short time after they are chosen, while the pods are nominated to a node."""
+    """Victims by pending pod: expected while the pod is nominated to a node, and for 10 s after the preemption."""
 
     def __init__(self) -> None:
         # By the uid of the pending pod: the uids of its victims, and the time at which they were chosen.
@@ -33,9 +33,9 @@ class ExpectedVictims:
         return pod.uid in self._by_uid and now < self._by_uid[pod.uid][1] + PREEMPTION_SECONDS
 
     def recheck_at(self, now: float) -> float | None:
-        """Return when some victims may be expected no longer, without an event; None if none are expected.
+        """Return the next time at which victims may no longer be expected, seconds; None without victims.
 
-        A deletion may fail, and a pod that gets another node first does not need it any more.
+        No event reports this: a deletion may fail, or the pending pod gets another node first.
         """
         ends = (since + PREEMPTION_SECONDS for _, since in self._by_uid.values())
         return min((end if end > now else now + PREEMPTION_SECONDS for end in ends), default=None)

@@ -1,4 +1,4 @@
-"""Requests of the pods on nodes by namespace, which follow the node table with its assumed pods."""
+"""Sums of the requests of pods on nodes by namespace, with assumed pods, kept up to date with the node table."""
 
 from collections.abc import Collection, Mapping
 from weakref import ReferenceType, ref

@@ -1,1 +1,1 @@
-"""Filters of pods with volumes, and the binding of claims before their pods."""
+"""Filters for pods with volumes, and the binding of claims before their pods are bound."""

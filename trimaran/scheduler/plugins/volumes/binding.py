@@ -2,8 +2,8 @@
 
 A claim of a class with ``WaitForFirstConsumer`` gets its volume only once its pod has a node. Before the pod is bound,
 an existing volume is reserved for the claim, or the claim is marked with the node, for its provisioner; then the pod
-waits until the claim is bound. Each write names the version of the object that the decision is based on, so that of two
-schedulers that choose the same volume the API server refuses one, whose pod is tried again.
+waits until the claim is bound. Each write has the resource version of the object on which the decision is based. If two
+schedulers choose the same volume, the API server therefore refuses one write, and its pod is tried again.
 
 Source: k8s.io/kubernetes/pkg/scheduler/framework/plugins/volumebinding; its score is in
 :mod:`~trimaran.scheduler.plugins.volumes.capacity_score`. Volumes of former in-tree plugins are not translated
@@ -38,8 +38,8 @@ class _Reservation:
     """Volumes and claims that a pod needs before it can be bound to its node.
 
     Attributes:
-        volumes: volumes to reserve, as they were, with their claims.
-        to_make: claims to mark with the node, as they were.
+        volumes: volumes to reserve, in their versions before the writes, with their claims.
+        to_make: claims to mark with the node, in their versions before the writes.
     """
 
     volumes: tuple[tuple[Volume, Claim], ...]
@@ -51,7 +51,7 @@ class VolumeBinding(FilterPlugin, ReservePlugin, PreBindPlugin, PostBindPlugin):
 
     Args:
         objects: claims, volumes and classes.
-        binds_claims: bind claims that wait for the pod. Without this such pods stay pending, with a message.
+        binds_claims: whether to bind claims that wait for the pod; if not, their pods stay pending, with a message.
     """
 
     name = "VolumeBinding"
@@ -102,7 +102,7 @@ class VolumeBinding(FilterPlugin, ReservePlugin, PreBindPlugin, PostBindPlugin):
         return None
 
     def unreserve(self, pod: Pod, node_name: str) -> None:
-        """Give back the volumes that no one has taken yet."""
+        """Undo the reservations of the pod's volumes and claims that the API server does not show yet."""
         reservation = self._reserved.pop(pod.uid, None)
         if reservation is not None:
             for changed in _assumed(reservation, node_name):
@@ -111,7 +111,7 @@ class VolumeBinding(FilterPlugin, ReservePlugin, PreBindPlugin, PostBindPlugin):
     def pre_bind(self, pod: Pod, node_name: str) -> Sequence[Write] | Rejection:
         """Return the requests that reserve volumes for claims and mark claims with the node.
 
-        They are sent even if an earlier attempt has done so, because the pod has to wait for its claims in any case.
+        The requests are sent even if an earlier attempt sent them: the pod has to wait for its claims in any case.
         """
         reservation = self._reserved.get(pod.uid)
         if reservation is None:
@@ -134,7 +134,7 @@ class VolumeBinding(FilterPlugin, ReservePlugin, PreBindPlugin, PostBindPlugin):
         return all(states) if rejection is None else rejection
 
     def post_bind(self, pod: Pod, node_name: str) -> None:  # noqa: ARG002
-        """Forget what the pod needed."""
+        """Forget the reservation of a bound pod."""
         self._reserved.pop(pod.uid, None)
 
     def _usable_claims(self, pod: Pod) -> PodClaims:
@@ -178,7 +178,7 @@ class VolumeBinding(FilterPlugin, ReservePlugin, PreBindPlugin, PostBindPlugin):
 
 
 def _assumed(reservation: _Reservation, node_name: str) -> list[Claim | Volume]:
-    """Return the objects as they will be after the writes, with the versions that they have before."""
+    """Return the objects as the writes change them, with their resource versions before the writes."""
     return [
         *(replace(volume, claim=(*claim.key, claim.uid)) for volume, claim in reservation.volumes),
         *(replace(claim, selected_node=node_name) for claim in reservation.to_make),

@@ -1,7 +1,7 @@
-"""Score of VolumeBinding: prefer nodes where a pod's new volumes leave the most room in the storage.
+"""Score of VolumeBinding: prefer nodes where a pod's new volumes leave the most free storage.
 
-For the unbound claims of a pod, grouped by StorageClass, let r be the sum of the requested sizes and c the capacity: of
-the existing volumes that were chosen on the node; if none was chosen, of the free space that the CSI driver reports for
+For the unbound claims of a pod, grouped by StorageClass, let r be the sum of the requested sizes and c the capacity of
+the existing volumes that were chosen on the node; if none was chosen, the free space that the CSI driver reports for
 the node. The score is the mean over the classes of a piecewise linear function of r * 100 / c, by default from 100 at 0
 to 0 at 100, rounded. kube-scheduler scores so by default from 1.37 on (feature gate StorageCapacityScoring).
 Source: k8s.io/kubernetes/pkg/scheduler/framework/plugins/volumebinding.
@@ -59,7 +59,7 @@ class VolumeCapacityScore(WithoutNodeTerms):
 
     def line(self, terms: Mapping[str, Any]) -> str:
         """Return the score as a sentence."""
-        return f"room in the storage for the volumes of the pod's unbound claims: {terms['score']}"
+        return f"free storage for the volumes of the pod's unbound claims: {terms['score']}"
 
     def _scores(self, pod: Pod, nodes: NodeTable) -> Int64s:
         """Return the score of every node for a pod, shape (nodes,)."""

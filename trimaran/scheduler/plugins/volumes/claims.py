@@ -15,7 +15,7 @@ class PodClaims:
     Attributes:
         bound: claims that are bound to a volume.
         unbound: claims whose volume is bound or made once the pod has a node.
-        problem: why the pod fits no node before something changes; "" if there is nothing.
+        problem: reason why the pod fits on no node at present; "" if there is none.
     """
 
     bound: Sequence[Claim] = ()

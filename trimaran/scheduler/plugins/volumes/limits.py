@@ -38,9 +38,9 @@ class NodeVolumeLimits(FilterPlugin):
         self._objects = objects
 
     def filter(self, pod: Pod, nodes: NodeTable, rows: Rows = EVERY_ROW) -> FilterVerdict | None:
-        """Return which nodes have room for the pod's volumes; None if it has none of a CSI driver, or no node a limit.
+        """Return which nodes can attach the pod's volumes; None if no volume has a CSI driver, or no node a limit.
 
-        Claims that do not exist are left to VolumeBinding.
+        VolumeBinding refuses pods with claims that do not exist.
         """
         wanted = set(self._handles(pod))
         if not wanted or not self._objects.has_volume_limits:

@@ -1,4 +1,4 @@
-"""Volumes for the claims of a pod on every node: volumes that exist, or room to make new ones. Pure functions.
+"""Volumes for the claims of a pod on every node: existing ones, or free space for new ones. Pure functions.
 
 Source: ``FindPodVolumes`` of VolumeBinding.
 """
@@ -57,7 +57,7 @@ class VolumeMatches:
 
     Attributes:
         refusals: reasons with the masks of the nodes that they exclude, shape (nodes,).
-        claims: what serves each unbound claim.
+        claims: volumes for each unbound claim.
     """
 
     refusals: Sequence[tuple[str, Bools]]
@@ -80,7 +80,7 @@ def match_volumes(bound: Sequence[Claim], unbound: Sequence[Claim], rows: NodeRo
             exist = False
         else:
             reachable &= near(volume, rows)
-    # Small claims first, each on every node with the smallest volume that suits.
+    # Small claims come first; each gets the smallest suitable volume of every node.
     volumes = sorted(objects.volumes(), key=lambda volume: volume.capacity) if unbound else []
     taken = np.zeros((len(volumes), len(rows)), np.bool_)
     matches = []
@@ -114,7 +114,7 @@ def _choose(claim: Claim, volumes: Sequence[Volume], taken: Bools, rows: NodeRow
     chosen = np.full(len(rows), _NONE)
     suitable = [index for index, volume in enumerate(volumes) if volume.suits(claim)]
     reserved = [index for index in suitable if volumes[index].is_reserved_for(claim)]
-    for index in reserved[:1] or suitable:  # a volume that is reserved for the claim, or none
+    for index in reserved[:1] or suitable:  # a claim with a reserved volume gets no other volume
         free = near(volumes[index], rows) & ~taken[index] & (chosen == _NONE)
         chosen[free] = index
         taken[index] |= free
@@ -122,7 +122,7 @@ def _choose(claim: Claim, volumes: Sequence[Volume], taken: Bools, rows: NodeRow
 
 
 def _provisioning(claim: Claim, rows: NodeRows, objects: Storage) -> tuple[Bools, Bools, Int64s]:
-    """Return masks of the nodes on which a claim's volume may be provisioned, and has room, and their free space.
+    """Return masks of the nodes that may provision a claim's volume, and that have the space; and their free space.
 
     The free space is -1 where it is unknown or too small.
     """

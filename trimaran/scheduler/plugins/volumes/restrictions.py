@@ -22,7 +22,7 @@ IN_USE = (
 
 
 class VolumeRestrictions(FilterPlugin):
-    """Claims with ``ReadWriteOncePod`` that no other pod uses, and disks in the pod that no pod of the node uses.
+    """Filter for claims with ``ReadWriteOncePod``, and for disks that a pod names itself: no other pod may use them.
 
     Args:
         objects: claims.
@@ -37,7 +37,7 @@ class VolumeRestrictions(FilterPlugin):
         self._objects = objects
 
     def filter(self, pod: Pod, nodes: NodeTable, rows: Rows = EVERY_ROW) -> FilterVerdict | None:
-        """Return on which nodes no other pod is in the way; None for a pod without such volumes."""
+        """Return the nodes where no other pod prevents the use of the pod's volumes; None without such volumes."""
         exclusive = {name for name in pod.scheduling.claims if self._is_exclusive(pod.namespace, name)}
         disks = pod.scheduling.disks
         if not exclusive and not disks:
@@ -56,7 +56,7 @@ class VolumeRestrictions(FilterPlugin):
 
 
 def _is_in_use(names: set[str], namespace: str, nodes: NodeTable) -> bool:
-    """Return whether a pod in the cluster uses one of the claims; looks at all pods, which few pods need."""
+    """Return whether a pod in the cluster uses one of the claims. Reads all pods, but few pods have such claims."""
     return any(
         placed.pod.scheduling.claims
         and placed.pod.namespace == namespace

@@ -1,4 +1,4 @@
-"""Storage objects of the cluster as the plugins for volumes read them, with what they assume about them."""
+"""Storage objects that the plugins for volumes read, with the changes that these plugins assume."""
 
 from collections.abc import Collection, Mapping
 from typing import Protocol, runtime_checkable
@@ -8,7 +8,7 @@ from trimaran.scheduler.plugins.storage_objects import Attachment, Claim, Storag
 
 @runtime_checkable  # VolumeCapacityScore checks its arguments
 class Storage(Protocol):
-    """Claims, volumes and what limits them; :class:`~trimaran.scheduler.profiles.object_cache.ObjectCache` is one."""
+    """Source of claims, volumes and limits, such as :class:`~trimaran.scheduler.profiles.object_cache.ObjectCache`."""
 
     @property
     def has_volume_limits(self) -> bool:
@@ -16,11 +16,11 @@ class Storage(Protocol):
         ...
 
     def claim(self, namespace: str, name: str, *, assumed: bool = True) -> Claim | None:
-        """Return a claim; with ``assumed`` with the node that was selected for it. None if there is none."""
+        """Return a claim, None if it does not exist; if ``assumed``, with the node that a plugin selected for it."""
         ...
 
     def volume(self, name: str, *, assumed: bool = True) -> Volume | None:
-        """Return a volume; with ``assumed`` with the claim that it was chosen for. None if there is none."""
+        """Return a volume, None if it does not exist; if ``assumed``, with the claim that it was chosen for."""
         ...
 
     def volumes(self) -> list[Volume]:
@@ -48,9 +48,9 @@ class Storage(Protocol):
         ...
 
     def assume(self, changed: Claim | Volume) -> None:
-        """Let a change of an object count that is not written yet."""
+        """Apply a change of an object that is not written to the API server yet."""
         ...
 
     def forget(self, changed: Claim | Volume) -> None:
-        """Undo an assumed change, if it still counts."""
+        """Undo an assumed change, unless it was replaced."""
         ...

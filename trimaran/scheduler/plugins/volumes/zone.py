@@ -40,9 +40,9 @@ class VolumeZone(FilterPlugin):
         self._objects = objects
 
     def filter(self, pod: Pod, nodes: NodeTable, rows: Rows = EVERY_ROW) -> FilterVerdict | None:
-        """Return which nodes are in the zones of the pod's volumes; None if no volume has one.
+        """Return which nodes are in the zones of the pod's volumes; None if no volume has a zone.
 
-        Claims that do not exist or are not bound yet are left to VolumeBinding.
+        VolumeBinding handles claims that do not exist or are not bound yet.
         """
         zones = [zone for volume in self._bound_volumes(pod) for zone in _zones(volume)]
         if not zones:
