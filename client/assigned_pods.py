@@ -42,7 +42,7 @@ class AssignedPods:
         """Record that the scheduler placed a pod.
 
         Args:
-            pod: the pod; one with the same uid is replaced.
+            pod: the pod; it replaces a recorded pod with the same uid.
             node_name: the node.
             at: time of the placement, Unix seconds.
 

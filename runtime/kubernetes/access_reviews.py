@@ -3,9 +3,9 @@
 The caller sends its Kubernetes token. A TokenReview returns the user, and a SubjectAccessReview whether the user has a
 right in a namespace, as in kube-rbac-proxy. The service itself needs no right to read pods for this.
 
-Every new token costs a request to the API server, even a made-up one. So the number of reviews at a time and per second
-is limited. A call above the limits fails at once, with the advice to retry: if it waited, it would hold one of few
-threads, and callers with cached verdicts would wait as well. Verdicts are cached for 10 seconds.
+Every new token costs a request to the API server, even if the token is invalid. So the number of reviews at a time and
+per second is limited. A call above the limits fails at once, with the advice to retry: if it waited, it would hold one
+of few threads, and callers with cached verdicts would wait as well. Verdicts are cached for 10 seconds.
 """
 
 import hashlib

@@ -18,7 +18,7 @@ from runtime.kubernetes.rbac import needed_rule
 
 #: The API server takes Events about objects without a namespace, such as nodes, in this namespace only.
 CLUSTER_NAMESPACE = "default"
-_LONGEST_NAME = 200  # of the object's part in an Event's name, which has at most 253 characters
+_LONGEST_NAME = 200  # characters of the object's name in that of an Event, which has at most 253
 _LONGEST_NOTE = 1024  # bytes of UTF-8: the API server refuses an Event with a longer note
 # Version of the API, field of the object, and field of the note, by the kind in runtime.kubernetes.paths.
 _FORMS = {
@@ -71,7 +71,7 @@ class EventWriter:
     Args:
         api: Kubernetes API.
         component: name of the program that reports.
-        namespace: namespace of the Events about objects without one.
+        namespace: namespace of the Events about objects that have no namespace, such as nodes.
         alternative: what a user may do instead of granting a missing right, for the log.
     """
 

@@ -55,8 +55,8 @@ class Lease:
         name: name of the Lease.
         identity: name of the holder, unique per process.
         seconds: duration of the Lease after each renewal. Renew it three times within that duration.
-        clocks: clocks in seconds; the Lease is held until the first of them says that it has expired. The first one
-            never jumps. The second one counts the time for which a hypervisor paused the machine.
+        clocks: clocks in seconds; the Lease has expired once it has expired by any clock. The first clock never jumps.
+            The second clock also counts the time for which a hypervisor paused the machine.
         setting: name of the setting with the namespace, for messages.
 
     Attributes:

@@ -287,7 +287,7 @@ class Pod:
         annotations: the annotations that ``kept_annotations`` of :meth:`from_k8s` names.
         tolerations: tolerations of the pod.
         node_selector: labels that the pod's node must have.
-        required_affinity: terms of the required node affinity, of which one must match; None if the pod has none.
+        required_affinity: terms of the required node affinity, at least one of which must match; None without terms.
         scheduling: rules about other pods, ports, volumes and so on, which few pods have.
         scheduler_name: name of the scheduler that places the pod.
         cached_requests: cache of computed amounts, which pods with equal requests may share; None for no cache, which

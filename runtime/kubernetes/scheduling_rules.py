@@ -194,7 +194,7 @@ def read_preferred_node_terms(affinity: Any, where: str) -> tuple[tuple[int, Nod
 def _has_no_rules(spec: Any) -> bool:
     """Return True for most pods without rules, in a fifth of the time of reading the rules; False if it is uncertain.
 
-    It is certain only in the API server's JSON, not in other forms, such as dicts with underscores in their keys.
+    True is returned only for the API server's JSON, not for other forms, such as dicts with underscores in their keys.
     """
     if type(spec) is not dict or not _RULE_KEYS.isdisjoint(spec) or spec.get("preemptionPolicy") == "Never":
         return False

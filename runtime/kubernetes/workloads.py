@@ -1,4 +1,4 @@
-"""Names of workloads: the one function that says to which workload a pod belongs.
+"""Names of workloads, and the only function that determines the workload of a pod.
 
 A workload is the set of pods that run the same program, over all its revisions and runs: a Deployment with the pods of
 all its ReplicaSets, a CronJob with all its Jobs, all runs of a Spark application. The name follows from the pod's

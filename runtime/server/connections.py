@@ -39,7 +39,7 @@ class ListeningSocket(NamedTuple):
 
     Attributes:
         sock: the listening socket.
-        secure: returns the socket to use for an accepted one: a TLS socket, or the same socket for plain HTTP.
+        secure: returns the socket to use for an accepted socket: a TLS socket, or the same socket for plain HTTP.
     """
 
     sock: socket.socket

@@ -41,7 +41,7 @@ class Listener:
     tls: TlsContext | None = None
 
     def secure(self, sock: socket.socket) -> socket.socket:
-        """Return the socket to use for an accepted one: a TLS socket, or the same socket for plain HTTP."""
+        """Return the socket to use for an accepted socket: a TLS socket, or the same socket for plain HTTP."""
         return sock if self.tls is None else self.tls.wrap(sock)
 
 
@@ -49,8 +49,8 @@ def listen(host: str, port: int, host_setting: str = "server.host", port_setting
     """Listen on an address. If it is in use, retry for a while, as the worker of a killed service needs time to stop.
 
     Args:
-        host: a host name or an IP address; an IPv6 address may be in brackets, as in a URL. ``::`` is all addresses,
-            on a machine without IPv6 those of IPv4.
+        host: a host name or an IP address; an IPv6 address may be in brackets, as in a URL. ``::`` stands for all
+            addresses; on a machine without IPv6, for all IPv4 addresses.
         port: the port; 0 selects any free port.
         host_setting: setting of the host that errors name.
         port_setting: setting of the port that errors name.

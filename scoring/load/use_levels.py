@@ -127,7 +127,7 @@ class UseLevels:
         return float(self.expected_uses([pod], [resource])[0, 0])
 
     def expected_uses(self, pods: Sequence[Pod], resources: Sequence[str]) -> Float64s:
-        """Return the expected use of many pods, as :meth:`expected_use` for one, shape (resources, pods)."""
+        """Return the expected use of several pods, shape (resources, pods), in the units of :meth:`expected_use`."""
         requests = [[pod_demand.requests(pod, resource) for pod in pods] for resource in resources]
         places = np.array([self.owners.of(pod.kin) for pod in pods], np.int64)
         use = np.array(requests, np.float64)
@@ -165,7 +165,7 @@ class UseLevels:
         return expected[0], variance[0]
 
     def expected_uses_on(self, nodes: NodeTable, rows: Int64s, resources: tuple[str, ...]) -> tuple[Float64s, Float64s]:
-        """Return the expected use of many resources, as :meth:`expected_on` of one; both of shape (resources, k)."""
+        """Return expected use and variance as :meth:`expected_on`, for several resources; shapes (resources, k)."""
         order, places, counts, requests = self.owners.on_rows(nodes, rows, resources)
         expected, variance = np.zeros((2, len(resources), len(rows)))
         for place, (resource, requested) in enumerate(zip(resources, requests, strict=True)):

@@ -1,4 +1,4 @@
-"""Blame for exceptions: which plugin raised one, and at which extension point.
+"""Records on exceptions: which plugin raised the exception, and at which extension point.
 
 The exception itself is not wrapped, so callers of the library see its own type. Programs that run third-party plugins,
 such as the scheduler, can name the plugin.

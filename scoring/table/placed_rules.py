@@ -78,7 +78,7 @@ class SelectorSources:
 
     Attributes:
         namespace_labels: labels of each namespace; ``kubernetes.io/metadata.name`` follows from its name.
-        service_selectors: selectors of the Services of each namespace, without those that have none.
+        service_selectors: selectors of each namespace's Services; Services without a selector are left out.
         owner_selectors: selectors of ReplicationControllers, ReplicaSets and StatefulSets, by namespace, kind and name.
         default_constraints: cache of the default spread constraints by the properties of pods that determine them.
     """

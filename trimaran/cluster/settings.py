@@ -22,7 +22,7 @@ class ClusterSection(Section):
         None, description="URL of the watcher; without a URL the process embeds a watcher"
     )
     watcher_token_file: Path | None = Field(None, description="file with the token for the watcher")
-    watcher_ca_file: Path | None = Field(None, description="file with CA certificates of the watcher")
+    watcher_ca_file: Path | None = Field(None, description="PEM file with CA certificates to verify the watcher")
     kube_config: Path | None = Field(
         None, description="kubeconfig file; in a cluster the default is the pod's service account"
     )

@@ -121,8 +121,8 @@ def read_configuration(
             known version.
         allow: names of plugins that may stand in the file although this project does not know them, such as plugins
             that are compiled into the user's own kube-scheduler; None allows all names.
-        plugins: plugins from other packages, such as :func:`trimaran.plugins.installed_plugins` returns; the arguments
-            of those that score are the fields of the dataclass, named ``targetLoad`` for ``target_load``.
+        plugins: plugins from other packages, such as :func:`trimaran.plugins.installed_plugins` returns. The arguments
+            of a score plugin are the fields of its dataclass; the key of ``target_load`` is ``targetLoad``.
 
     Raises:
         ValueError: the file is not a KubeSchedulerConfiguration of a known version, a value is invalid, or the
