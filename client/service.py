@@ -222,7 +222,7 @@ class ServiceClient:
                 raise BadAnswer(f"{where} did not return workloads: {type(error).__name__}: {error}") from error
             if not following:
                 return {**page, "workloads": workloads}
-            if following == after or not page["workloads"]:  # would never end
+            if following == after or not page["workloads"]:  # the loop would never end
                 raise BadAnswer(f"{where} did not return workloads: a page is empty, or names itself as the next page")
             after = following
 

@@ -96,7 +96,7 @@ def to_line(text: object, longest: int | None = None) -> str:
     """
     line = str(text)
     if longest is not None:
-        line = line[: longest + _MAX_SECRET_LENGTH]  # long enough that no secret is cut, which would leave a part of it
+        line = line[: longest + _MAX_SECRET_LENGTH]  # long enough to redact each secret as a whole
     line = redact(line)[:longest]
     if line.isprintable():
         return line

@@ -58,7 +58,7 @@ def duration_option(*names: str, default: str, help: str, show_default: bool = T
 
 
 class Styled(str):
-    """Text with the codes of a color, whose control characters are escaped."""
+    """Text with color codes, in which all other control characters are escaped already."""
 
     __slots__ = ()
 

@@ -234,7 +234,7 @@ def _pools(
         def connect(self) -> None:
             try:
                 super().connect()
-            except TimeoutError:  # a timeout while connecting is raised as another type
+            except TimeoutError:  # of the handshake: urllib3 raises another type if connecting takes too long
                 raise HandshakeTimeout("no answer to the TLS handshake") from None
 
     class Pool(HTTPConnectionPool):

@@ -29,7 +29,7 @@ class FailureKind(StrEnum):
     """Kind of an HTTP failure, by which callers choose an exception and a hint."""
 
     CREDENTIALS = "credentials"  # no usable credentials, so nothing was sent
-    INVALID_HEADER = "invalid header"  # nothing was sent, either
+    INVALID_HEADER = "invalid header"  # a header cannot be sent, so nothing was sent
     NO_ROUTE = "no route"  # no usable address or credentials of an API server
     CANCELED = "canceled"  # by this process
     TIMEOUT = "timeout"
@@ -38,7 +38,7 @@ class FailureKind(StrEnum):
     CONNECTION_RESET = "connection reset"
     NOT_HTTP = "not HTTP"
     NOT_TLS = "not TLS"
-    UNTRUSTED_CERTIFICATE = "untrusted certificate"  # the server's
+    UNTRUSTED_CERTIFICATE = "untrusted certificate"  # of the server
     TLS_ERROR = "tls error"
     ERROR_STATUS = "error status"  # 400 or above
     REDIRECT = "redirect"  # to another host

@@ -95,7 +95,7 @@ class PodGroup:
     @classmethod
     @decoder("pod group")
     def from_k8s(cls, document: Mapping[str, Any]) -> "PodGroup":
-        """Read a PodGroup of either API group; ``apiVersion``, or else the form of the spec, says which one.
+        """Read a PodGroup of either API group, which follows from ``apiVersion`` or else from the form of the spec.
 
         Raises:
             ValueError: a field has no valid value; the message names the object and the field.

@@ -380,7 +380,7 @@ class Pod:
         requests, limits = _whole_pod(spec, status, containers + init_containers, where)
         try:
             claimed = _claimed(status, f"{title}: status")
-        except ValueError:  # a status that the API server does not check
+        except ValueError:  # the API server does not check this status
             claimed = None
         labels, owner = get_texts(metadata, "labels", f"{title}: metadata"), _owner(metadata, title)
         template_owner = owner if pod is given else Owner(kind_of(given), name)

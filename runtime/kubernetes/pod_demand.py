@@ -16,7 +16,7 @@ NON_ZERO_REQUESTS: Mapping[str, int] = {CPU: 100, MEMORY: 200 * 1024 * 1024}
 
 
 _MAX_ENTRIES = 10_000
-_MAX_KEY_BYTES = 4 << 20  # of all keys as text, which limits the memory to some tens of MB for any pods
+_MAX_KEY_BYTES = 4 << 20  # of all keys as text: the cache then takes tens of MB at most
 
 
 class RequestCache:

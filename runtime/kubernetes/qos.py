@@ -17,7 +17,7 @@ def qos_class(pod: Pod) -> str:
     """Return a pod's class as the API server reports it; if unknown, derive it from the requests and limits."""
     if pod.qos in _CLASSES:
         return pod.qos
-    if pod.requests or pod.limits:  # resources of the pod as a whole count instead of the containers'
+    if pod.requests or pod.limits:  # pod-level resources replace those of the containers
         whole = all(pod.limits.get(name) and pod.limits[name] == pod.requests.get(name) for name in (CPU, MEMORY))
         return GUARANTEED if whole else BURSTABLE
     containers = (*pod.containers, *pod.init_containers)

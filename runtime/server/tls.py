@@ -53,7 +53,7 @@ class TlsContext:
                 context.load_verify_locations(self._client_ca_file)
             except OSError as error:
                 raise ValueError(f"{self._section}.client_ca_file = {str(self._client_ca_file)!r}: {error}") from error
-            # Optional, as probes of Kubernetes send none: AccessCheck refuses such requests, except to open routes.
+            # Optional, as Kubernetes' probes send no certificate: AccessCheck refuses such requests on other routes.
             context.verify_mode = ssl.CERT_OPTIONAL
             # A resumed session would skip the verification of the client's certificate.
             context.options |= ssl.OP_NO_TICKET

@@ -141,7 +141,7 @@ class LowRiskOverCommitment(ScorePlugin):
         divided = conditioned & ~certain & fit.fitted
         at_limit = np.zeros_like(mu)
         at_limit[divided] = distribution(fit.alpha[divided], fit.beta[divided], limit_threshold[divided])
-        # The same from measured percentiles, where a node has any.
+        # On nodes with measured percentiles, take both probabilities from these.
         if self.distribution == "measured":
             received = measured_distribution.percentiles(use)
             percentiles = {name: np.maximum(value + rise, np.minimum(value, 0.0)) for name, value in received.items()}

@@ -71,7 +71,7 @@ class PodTopologySpread(WithoutNodeTerms, FilterPlugin):
     def __post_init__(self) -> None:
         check_arguments(self)
         if self.default_constraints and self.defaulting_type == "System":
-            raise ArgumentError(type(self).__name__, "defaulting_type", "must be 'List' with defaultConstraints")
+            raise ArgumentError(type(self).__name__, "defaulting_type", "must be 'List' if constraints are set")
 
     def filter(self, pod: Pod, nodes: NodeTable, rows: Rows = EVERY_ROW) -> FilterVerdict | None:
         """Return on which nodes the required constraints hold; None for a pod without required constraints."""

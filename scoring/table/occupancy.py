@@ -333,7 +333,7 @@ class Occupancy:
         """Remove a node from the index of the nodes that have pods of an owner."""
         index = self._owner_nodes()
         names = index.get(owner) or (node_name,)
-        place = names.index(node_name)  # each name is there once
+        place = names.index(node_name)  # each name occurs once
         others = (*names[:place], *names[place + 1 :])
         if others:
             index.put(owner, others)

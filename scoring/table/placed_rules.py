@@ -43,7 +43,7 @@ class PlacedTerm(NamedTuple):
     """Affinity term of placed pods.
 
     Attributes:
-        role: list of the pods' affinity (or anti-affinity, ``_anti``) that contains the term: required or preferred.
+        role: kind of rule that contains the term; ``_anti`` stands for anti-affinity.
         weight: weight of a preferred term; 0 for a required one.
         term: the term.
     """

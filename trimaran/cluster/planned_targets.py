@@ -24,7 +24,7 @@ from trimaran.cluster.target_note import TargetNote
 
 _CLOCKS: Final = 2.0  # seconds by which the API server's clock may differ from ours; its times are whole seconds
 _LONGEST: Final = 3600.0  # seconds for which a note counts; the rebalancer waits 900 for a replacement by default
-_MOST, _MOST_OF_NAMESPACE = 10_000, 100  # notes; the caps of the rebalancer are far below
+_MOST, _MOST_OF_NAMESPACE = 10_000, 100  # notes; the rebalancer writes far fewer
 
 
 class _Kin(NamedTuple):
@@ -32,7 +32,7 @@ class _Kin(NamedTuple):
 
     workload: Workload
     revision: str
-    name: str  # of a StatefulSet's pod, else ""
+    name: str  # of the pod, if it belongs to a StatefulSet; "" for other pods
 
 
 @dataclass(slots=True, eq=False)
@@ -69,10 +69,10 @@ class PlannedTargets:
         self._clock = clock
         self._lock = threading.Lock()
         self._noted: OrderedDict[str, _Noted] = OrderedDict()  # all notes by UID of the noted pod, oldest first
-        self._namespaces: dict[str, dict[str, _Noted]] = defaultdict(dict)  # the same by namespace
-        self._vacancies: dict[_Kin, list[_Noted]] = defaultdict(list)  # of deleted, unreplaced pods, oldest first
-        self._claimed: dict[str, _Noted] = {}  # by pending replacement
-        self._settled: dict[str, _Noted] = {}  # by bound replacement
+        self._namespaces: dict[str, dict[str, _Noted]] = defaultdict(dict)  # the same notes by namespace and UID
+        self._vacancies: dict[_Kin, list[_Noted]] = defaultdict(list)  # notes of deleted, unreplaced pods
+        self._claimed: dict[str, _Noted] = {}  # notes by UID of the pending replacement
+        self._settled: dict[str, _Noted] = {}  # notes by UID of the bound replacement
         self._ends: list[tuple[float, str]] = []  # heap of ends and UIDs, some of which are outdated
 
     def claim(self, pod: Pod) -> TargetNote | None:
@@ -130,7 +130,7 @@ class PlannedTargets:
             self._forget(next(iter(of_namespace.values())))
         if len(self._noted) > _MOST:
             self._forget(next(iter(self._noted.values())))
-        if len(self._ends) > 2 * len(self._noted) + _MOST_OF_NAMESPACE:  # replaced notes left their ends
+        if len(self._ends) > 2 * len(self._noted) + _MOST_OF_NAMESPACE:  # ends of replaced notes remain in the heap
             self._ends = [(each.note.until, uid) for uid, each in self._noted.items()]
             heapify(self._ends)
 

@@ -1,4 +1,4 @@
-"""Learned use of workloads, read from the watcher in the background: plugins derive a pod's expected use from it."""
+"""Learned use of workloads, read from the watcher in the background; plugins expect the same use of new pods."""
 
 import logging
 import threading

@@ -44,7 +44,7 @@ _OLD_WEIGHTS: Mapping[str, Mapping[str, int]] = {
     },
 }
 _FILE_VERSIONS = (*_OLD_WEIGHTS, "v1beta3", _LATEST)
-# Other plugins of the versions of kube-scheduler that read these files.
+# Plugins that only the kube-schedulers that read v1beta1 and v1beta2 had.
 _OLD_PLUGINS = frozenset({
     "AzureDiskLimits", "CinderLimits", "EBSLimits", "GCEPDLimits", "NodeLabel", "NodePreferAvoidPods", "SelectorSpread",
     "ServiceAffinity",
@@ -248,7 +248,7 @@ class _ProfileReader:
             if plugin_name in RENAMED:
                 new_name, strategy = RENAMED[plugin_name]
                 self._note("changed", f"plugins: {plugin_name}", f"read as {new_name} with strategy {strategy}")
-            plugins[plugin.name] = WeightedPlugin(plugin, weight)  # an old name replaces the new one
+            plugins[plugin.name] = WeightedPlugin(plugin, weight)  # a plugin under its old name wins
         return Profile(tuple(plugins.values()), "default-scheduler" if name is None else str(name))
 
     def _weights(self) -> dict[str, int]:
