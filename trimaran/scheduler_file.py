@@ -77,5 +77,5 @@ def _read(path: Path) -> SchedulerFile:
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
     if not isinstance(document, dict):
-        raise ValueError(f"{path}: is not a KubeSchedulerConfiguration")  # noqa: TRY004  a user's mistake
+        raise ValueError(f"{path}: must be a YAML mapping with a KubeSchedulerConfiguration")  # noqa: TRY004  a user's mistake
     return SchedulerFile(path, document, text)

@@ -27,7 +27,7 @@ COMMANDS = (
         (None, " cannot be read: No such file or directory"),
         ("a: [", ": while parsing"),
         ("a: 1\n---\nb: 2", ": expected one YAML document, but there are several, separated by ---"),
-        ("- a", ": is not a KubeSchedulerConfiguration"),
+        ("- a", ": must be a YAML mapping with a KubeSchedulerConfiguration"),
         ("#" * (MAX_CONFIGURATION_BYTES + 1), ": larger than 4 MiB"),
         (
             VALID.replace("CongestionCost", "CongestionCst"),

@@ -103,7 +103,7 @@ def _show_verdict(verdict: StartVerdict, lines: KeyLines) -> None:
 def _scheduler_problem(
     file: SchedulerFile, configuration: SchedulerConfiguration, allow: Collection[str]
 ) -> tuple[str, bool]:
-    """Return why ``trimaran scheduler`` refuses a file ("" if it does not), and whether this is an error of the file.
+    """Return why ``trimaran scheduler`` refuses a file ("" if it does not), and whether the file has an error.
 
     Plugins that trimaran lacks are no error, nor are unknown keys, which the caller counts.
     """

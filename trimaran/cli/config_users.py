@@ -15,7 +15,7 @@ from trimaran.scheduler_file import SchedulerFile
 
 @dataclass(frozen=True)
 class Users:
-    """Programs that read a KubeSchedulerConfiguration, each with "yes" or the reason why it cannot use this file.
+    """Answers to whether each program can use a KubeSchedulerConfiguration file: "yes", or the reason why not.
 
     Attributes:
         file: the file.

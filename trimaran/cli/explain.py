@@ -80,7 +80,7 @@ def get_or_exit(address: str, access: dict[str, Path | None], path: str, **query
             fail(error, 1)
         if str(error) == TOKEN_NEEDED:  # this message is for programs; add the commands for a person
             fail(f"{_TOKEN_NEEDED}: kubectl create token ACCOUNT > FILE, then --token-file FILE", 1)
-        fail(f"{error} (--token-file)", 1)
+        fail(f"{error}; give a token with --token-file", 1)
 
 
 @contextmanager

@@ -29,7 +29,7 @@ def nodes(start: ServiceStart, *, taints: bool | None, clear: bool, force: bool)
     Exit status: 0 if stopped by a signal or cleared, 1 if it cannot listen or clear, 2 if the settings are invalid.
     """
     if force and not clear:
-        raise click.UsageError("--force goes with --clear")
+        raise click.UsageError("--force needs --clear")
     settings = start.load(NodesSettings, {"nodes.taints": taints}).settings
     from trimaran.soft_taints import clearing, service  # Flask and gunicorn are only needed here
 

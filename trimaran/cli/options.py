@@ -112,14 +112,14 @@ def kubernetes_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _checked_pod(_context: click.Context, _argument: click.Parameter, pod: str) -> str:
-    """Return the argument; exit with a usage error if it is not a namespace and a name."""
+    """Return the argument; exit with a usage error if it is not ``NAMESPACE/NAME``."""
     if [bool(part) for part in pod.split("/")] != [True, True]:
         raise click.BadParameter(f"{pod!r} is not NAMESPACE/NAME, such as default/web-7d4b9")
     return pod
 
 
 def checked_url(_context: click.Context, _option: click.Parameter, url: str) -> str:
-    """Return an option; exit with a usage error if it is not an HTTP URL."""
+    """Return the URL of an option; exit with a usage error if it does not begin with http:// or https://."""
     if not url.startswith(("http://", "https://")):
         raise click.BadParameter(f"{url!r} does not start with http:// or https://")
     return url
@@ -175,7 +175,7 @@ def allow_option(command: Command) -> Command:
 
 
 def kube_scheduler_option(command: Command) -> Command:
-    """Add ``--kube-scheduler`` to a command: a program to ask whether it starts with a file; see :func:`judge`."""
+    """Add ``--kube-scheduler`` to a command: a kube-scheduler that checks files by starting with them."""
     return path_option(
         "--kube-scheduler",
         metavar="PROGRAM",
@@ -203,7 +203,7 @@ _SILENT = logging.NullHandler()  # one object: a logger ignores a handler that i
 
 
 def connected(address: str | None, access: "WatcherCredentials | None" = None) -> "WatcherClient":
-    """Return a client of the watcher at an address; without an address, one that embeds a watcher.
+    """Return a client of the watcher at an address; without an address, a client that embeds a watcher.
 
     An embedded watcher is reported on standard error. Exits with status 2 if the address or the settings are invalid.
     """

@@ -193,7 +193,7 @@ def _peaks(address: str | None, window: str, access: WatcherCredentials) -> Watc
         with connect(address, **access) as client:
             return client.metrics(window)
     except UnknownWindow as error:
-        fail(f"{error}; add {window} to its watch.windows and MAX to its watch.operators, or choose --window", 2)
+        fail(f"{error}; in the watcher add {window} to watch.windows and MAX to watch.operators, or choose --window", 2)
     except (BadSettings, ValueError) as error:
         fail(error, 2)
     except ClientError as error:

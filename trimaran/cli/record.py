@@ -201,7 +201,7 @@ def _latest(history: PrometheusHistory, promql: str, _at: int | None, _deadline:
 
 
 def _write(folder: Path, trace: Trace, counts: RecordingCounts) -> None:
-    """Write the trace, and print the number of recorded and omitted pods; exit with status 1 if there are none."""
+    """Write the trace, and print the number of recorded and omitted pods; exit with status 1 if no pod is recorded."""
     if counts.unknown:
         echo(
             f"trimaran: {counts.unknown} pods are left out: neither the Kubernetes API nor kube-state-metrics has "

@@ -106,7 +106,7 @@ def _pod_spec(
 
 
 def _requests(container: AdvisedContainer, kind: str) -> Mapping[str, str]:
-    """Return the requests of a container that change; a request with a reason not to lower it stays."""
+    """Return the new requests of a container; a request that has a reason against lowering is left out."""
     if not container.pods and kind != "CronJob":
         return {}
     return {

@@ -35,7 +35,7 @@ class WatcherInput:
     read_at: float
 
     def expectation(self, pod: Pod) -> PodExpectation:
-        """Return the expected use of the pod by which it is scored."""
+        """Return the expected use by which a pod is scored."""
         return PodExpectation.of(self.levels, pod, self.read_at, self.why_by_requests)
 
 

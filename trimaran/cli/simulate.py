@@ -273,7 +273,7 @@ def _replay(shared: Mapping[str, Any], run_batch: Callable[[ReplayBatch], list[R
     except (TraceError, WorkerError, PluginResultError) as error:
         fail(error, 2)
     except MemoryError as error:
-        fail(f"not enough memory: {error}; replay fewer at once (--jobs), or a shorter trace", 2)
+        fail(f"not enough memory: {error}; run fewer replays at once (--jobs), or replay a shorter trace", 2)
     except ModuleNotFoundError as error:
         extra = {"distributed": "distributed", "matplotlib": "report"}.get(error.name or "", "simulator")
         fail(f"{error.name} is not installed: {install_command(extra)}", 2)

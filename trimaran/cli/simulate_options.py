@@ -46,7 +46,7 @@ WINDOW_OPTIONS = {
 
 
 class OnceCommand(click.Command):
-    """Command that refuses an option given twice, unless it is repeatable.
+    """Command that refuses an option given twice, unless the option is repeatable.
 
     click takes the last value: a second ``--policy`` of ``run`` would silently replace the first one.
     """

@@ -173,4 +173,4 @@ def test_force_is_suggested_without_rights_for_the_lease(api: ClusterApi, monkey
 def test_force_needs_clear() -> None:
     """``--force`` alone is a usage error."""
     done = CliRunner().invoke(main, ["nodes", "--taints", "--force"])
-    assert (done.exit_code, "--force goes with --clear" in done.output) == (2, True)
+    assert (done.exit_code, "--force needs --clear" in done.output) == (2, True)
