@@ -9,7 +9,7 @@ from runtime.http.json_service import JsonService, ServiceUnavailable
 from trimaran.dashboard.ttl_cache import TTLCache
 
 _SECONDS = 10.0
-_PREFIX = "Trimaran"  # names of the rules in deploy/prometheus; other alerts of the same Prometheus are left out
+_PREFIX = "Trimaran"  # of the rules in deploy/prometheus; other alerts of the same Prometheus are left out
 _STATES = ("firing", "pending")
 _SEVERITIES = ("critical", "warning", "info")
 

@@ -51,7 +51,7 @@ class WatcherReader(Protocol):
         ...
 
     def workload_detail(self, workload: Workload) -> dict[str, Any]:
-        """Return one workload, also with its use by the hour and by the day, as JSON; empty for an unknown one."""
+        """Return the JSON of a workload, with its use by hour and by day; empty if the workload is unknown."""
         ...
 
     def workload_totals(self) -> ClusterTotals:
@@ -103,7 +103,7 @@ class DashboardData:
         return self._read_history(type_, operator)[0]
 
     def history_failure(self, type_: str, operator: str) -> str:
-        """Return the reason why a history cannot be read, in one line; empty if it can, or the watcher has none."""
+        """Return the reason why a history cannot be read, in one line; empty if there is no such reason."""
         return self._read_history(type_, operator)[1]
 
     def findings(self) -> list[dict[str, Any]]:
@@ -143,14 +143,14 @@ class DashboardData:
             return known
 
     def workload(self, workload: Workload) -> dict[str, Any]:
-        """Return the JSON of one workload; empty for an unknown one."""
+        """Return the JSON of a workload; empty if the workload is unknown."""
         return self._client.workload_detail(workload)
 
     def pods_on(self, nodes: Collection[str]) -> PodUseTable:
         """Return the use of the pods on at most 100 nodes over the last day.
 
         Raises:
-            ClientError: the use of no pod is known, or the viewer may not see it.
+            ClientError: no pod has been measured, or the viewer may not see pods.
         """
         return self._client.pod_history(nodes)
 
@@ -174,7 +174,7 @@ class DashboardData:
         return WorkloadList.read(self._client.workload_document())
 
     def _refresh_workloads(self) -> None:
-        """Read the workloads of a new round; after a failure the next page load reads them, and reports the reason."""
+        """Read the workloads of a new round; if this fails, the next page load reads them and shows the error."""
         try:
             workloads = self._read_workloads()
         except ClientError:

@@ -1,4 +1,4 @@
-"""Dashboard in the process of ``trimaran watch``: it reads the watcher directly, and applies its access rules."""
+"""Dashboard in the process of ``trimaran watch``, which reads the watcher without HTTP, under its access rules."""
 
 import logging
 import threading
@@ -156,7 +156,7 @@ class _EmbeddedReader:
         }
 
     def workload_detail(self, workload: Workload) -> dict[str, Any]:
-        """Return one workload, as ``GET /workloads/<namespace>/<kind>/<name>`` does; empty for an unknown one."""
+        """Return a workload, as ``GET /workloads/<namespace>/<kind>/<name>`` does; empty if it is unknown."""
         index = self._indexed()
         if workload not in index.places:
             return {}

@@ -45,7 +45,7 @@ class Decisions:
         return self._cache.get("regret", _SECONDS, lambda: self._extender.get(REGRET))
 
     def status(self) -> dict[str, Any]:
-        """Return the state of the extender: mode, percent of the pods, and why it cannot score.
+        """Return the state of the extender: mode, percentage of pods that it scores, and why it is not ready.
 
         Raises the same errors as :meth:`recent`.
         """

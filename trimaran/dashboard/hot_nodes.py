@@ -20,7 +20,7 @@ Values = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RankedNodes:
-    """All nodes by heat: the hot ones first, then those whose load may reach the limit.
+    """All nodes by load: first the hot nodes, then nodes that may become hot, then the other nodes.
 
     Loads are in percent of capacity, NaN if unknown; arrays are in the order of the names.
 

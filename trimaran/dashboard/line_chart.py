@@ -84,7 +84,7 @@ def _level(value: float, y: float) -> list[str]:
 
 
 def _hours(begin: float, span: float, bottom: float) -> list[str]:
-    """Return lines and labels at whole hours UTC."""
+    """Return the SVG elements of vertical lines and labels at whole hours UTC."""
     width = _WIDTH - _LEFT - _RIGHT
     every = _HOUR * (_TICK_HOURS if span > 6 * _HOUR else 1)
     first = -(-int(begin) // every) * every

@@ -56,6 +56,6 @@ def _value(value: Any) -> str:
 
 
 def _escaped(value: Any) -> str:
-    """Return a text in which the browser finds neither markup nor an expression, in one line."""
+    """Return a value as one line of text, with the characters of markup and expressions escaped."""
     text = escape(_SPACE.sub(" ", str(value)))
     return text.replace("{", "&#123;").replace("}", "&#125;")

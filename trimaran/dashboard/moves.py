@@ -95,7 +95,7 @@ def brake_text(brake: Mapping[str, Any]) -> str:
 
 
 def summary(state: Mapping[str, Any]) -> list[Any]:
-    """Return what the rebalancer does now, its last search, and its brake if it is set."""
+    """Return lines on what the rebalancer does now, its last search, and its brake."""
     searched_at = state.get("searched_at")  # rebalancers of earlier versions do not send this field
     searched: list[Any] = [", the last one ", time_ago(searched_at)] if searched_at else []
     lines: list[Any] = [html.P([f"{mode_text(state)}; searches: {state['searches']}", *searched], role="status")]
@@ -143,7 +143,7 @@ def load_at(history: History, node: str, at: float) -> float | None:
 
 
 def move_rows(moves: Sequence[Mapping[str, Any]], data: DashboardData) -> list[list[Any]]:
-    """Return a row for each move, the newest first: the loads of its source, its target, and its gains."""
+    """Return a row for each move, the newest first: pod, state, source with its loads, target and gains."""
     history, now = data.history("CPU", "AVG"), _present_loads(data)
     return [
         [

@@ -41,7 +41,7 @@ _TYPES = (MetricType.CPU, MetricType.MEMORY)
 
 
 def layout(data: DashboardData, query: Query, context: PageContext) -> list[Any]:
-    """Return the content of the Nodes page, or of one node that the query names."""
+    """Return the content of the Nodes page, or the page of the node that the query names."""
     if query.get("node"):
         return node_details.layout(data, query["node"], context)
     return [

@@ -133,7 +133,7 @@ def node_points(loads: ResourceLoads, names: Sequence[str], step: int | None) ->
 
 
 def merge_dots(names: Sequence[str], mean: Values, deviation: Values, top: float) -> dict[str, Any]:
-    """Return the plotly attributes of the dots; with many nodes, those in the same grid cell share a larger dot.
+    """Return the plotly attributes of the dots; with many nodes, the nodes in a grid cell share a larger dot.
 
     Args:
         names: node names.

@@ -181,7 +181,7 @@ def _live_manifest(context: PageContext, name: str) -> tuple[str, str]:
 
 
 def _pod_input(context: PageContext, selected: str) -> html.Div:
-    """Return a text field that suggests pods: those of the extender's decisions, and those that wait for a node."""
+    """Return a text field that suggests pods of the extender's decisions, and pods that wait for a node."""
     names, failures = pod_names(context)
     control = suggested_input("pod-pick", f"Pod to fill in ({len(names)} pods are suggested)", names, selected)
     return html.Div([control, *(html.P(failure, role="alert") for failure in failures)])

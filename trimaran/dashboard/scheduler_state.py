@@ -34,7 +34,7 @@ class SchedulerStatus:
 
     @property
     def mode(self) -> str:
-        """``bind`` or ``shadow``."""
+        """Mode of the scheduler: ``bind`` or ``shadow``."""
         return "bind" if self.shadow is None else "shadow"
 
 

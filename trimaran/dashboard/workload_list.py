@@ -34,7 +34,7 @@ class WorkloadRow:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WorkloadList:
-    """All workloads of one round. Amounts are those of all running pods, cores and bytes, shape (2, workloads).
+    """All workloads of one round. Amounts are sums over running pods, cores and bytes, shape (2, workloads).
 
     Attributes:
         timestamp: end of the round, Unix seconds.

@@ -34,7 +34,7 @@ _GIB = 2**30
 
 
 def layout(data: DashboardData, query: Query, _context: PageContext) -> list[Any]:
-    """Return the content of the Workloads page, or of one workload that the query names."""
+    """Return the content of the Workloads page, or the page of the workload that the query names."""
     if query.get("workload"):
         return workload_details.layout(data, query["workload"])
     lines: list[Any] = []

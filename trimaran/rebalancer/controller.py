@@ -1,4 +1,4 @@
-"""Controller of the moves: follows evicted pods, searches for moves when a trigger fires, and makes or shows them.
+"""Controller of the moves: follows evicted pods, searches for moves when a trigger fires, and makes or reports them.
 
 In mode observe, and while the brake is set, the controller reports the moves that it would make, and makes none.
 """
@@ -284,7 +284,7 @@ class Rebalancer:
         return ledger
 
     def _refresh(self) -> str:
-        """Read the use of pods and nodes; return the reason if there is none."""
+        """Read the use of pods and nodes; return the reason if the use is missing or too old."""
         if self._watch.age_seconds > _STALE_WATCH:
             return f"the API server is silent for {self._watch.age_seconds:.0f} s"
         gone = [record.uid for record in self.published.ledger.records if record.is_made]

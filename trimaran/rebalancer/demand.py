@@ -54,7 +54,7 @@ def demand_bounds(look: ClusterLook, arrays: PlanArrays, node_cpu: Float64s, mea
     held = is_full[problem.rows] | (waiting >= WAITING)
     if not held.any():
         return used
-    # A node whose pods wait is full at its present use, whatever its capacity: other programs have the rest.
+    # Where pods wait for CPU, the node is full at its present use: other programs take the rest of its capacity.
     full = capacity.copy()
     rows = np.unique(problem.rows[held])
     full[rows] = np.minimum(capacity[rows], peaks[rows, -1])

@@ -130,7 +130,7 @@ class WorkloadState:
 
 
 def pod_refusal(member: Member, rules: PodRules, now: float) -> Reason | None:
-    """Return the reason in a pod itself why it does not move; None if there is none.
+    """Return the first reason in a pod's own state against a move; None if there is none.
 
     Args:
         member: the pod.
@@ -156,7 +156,7 @@ def pod_refusal(member: Member, rules: PodRules, now: float) -> Reason | None:
 def workload_refusal(
     workload: Workload, members: Sequence[Member], state: WorkloadState, rules: PodRules, now: float
 ) -> Refusal | None:
-    """Return the reason in a workload why none of its pods moves now; None if there is none.
+    """Return the first reason in a workload's state against moving its pods now; None if there is none.
 
     Args:
         workload: the workload.
@@ -192,7 +192,7 @@ def budget_refusal(member: Member, state: WorkloadState) -> Refusal | None:
 
 
 def source_barrier(facts: NodeFacts, rules: NodeRules) -> NodeBarrier | NodeRefusal | None:
-    """Return the reason in a node itself why no pod leaves it; None if there is none."""
+    """Return the first reason in a node's own state against moving pods away; None if there is none."""
     barrier = target_barrier(facts)
     if barrier is None and rules.source_taint and rules.source_taint not in facts.soft_taints:
         return NodeRefusal.NOT_TAINTED
@@ -200,7 +200,7 @@ def source_barrier(facts: NodeFacts, rules: NodeRules) -> NodeBarrier | NodeRefu
 
 
 def target_barrier(facts: NodeFacts) -> NodeBarrier | None:
-    """Return the reason in a node itself why no pod moves there; None if there is none."""
+    """Return the first reason in a node's own state against moving pods there; None if there is none."""
     return next((each for each in NodeBarrier if each in facts.barriers), None)
 
 

@@ -95,7 +95,7 @@ class Evictor:
         return EvictionOutcome(EvictionAnswer.EVICTED)
 
     def version(self, namespace: str, name: str, uid: str) -> int:
-        """Return the resource version of a pod whose eviction was requested; 0 if it is gone or cannot be read.
+        """Return the resource version of a pod whose eviction was requested; 0 if the pod is gone or cannot be read.
 
         A watch that has not reached this version may still show the pod before its eviction.
         """

@@ -49,7 +49,7 @@ _LOCAL_VOLUMES = frozenset({"emptyDir", "hostPath"})
 
 
 class PodBarrier(StrEnum):
-    """Reason in a pod itself why it never moves, or moves by opt-in only; the first that holds is shown."""
+    """Reason in a pod's own state why it never moves, or moves by opt-in only; of several the first is shown."""
 
     TERMINATING = "terminating"
     MIRROR = "mirror"
@@ -74,15 +74,15 @@ class PodFacts:
 
     Attributes:
         created_at: Unix time of its creation; 0 if unknown.
-        ready_at: Unix time since which it is Ready; None if it is not.
-        scheduled_at: Unix time at which it got its node; None if it has none, or if unknown.
-        unschedulable_at: Unix time since which the scheduler finds no node for it; None if it found one or has not
-            tried.
+        ready_at: Unix time since which the pod is Ready; None if it is not Ready.
+        scheduled_at: Unix time at which the pod got its node; None without a node, or if unknown.
+        unschedulable_at: Unix time since which the scheduler finds no node for the pod; None if it found a node, or
+            has not tried.
         restarts: restarts of its containers.
         barriers: reasons in the pod itself against a move.
         opted_in: whether an annotation allows moves that need an opt-in.
         is_noted: whether it has an annotation of :mod:`trimaran.cluster.target_note`.
-        grace: time that it may take to end when it is deleted, seconds.
+        grace: time that the pod may take to end when it is deleted, seconds.
         failing: reason why a container cannot start, such as ``ErrImagePull``; empty if there is none.
     """
 
@@ -189,8 +189,8 @@ class NodeFacts:
 
     Attributes:
         uid: UID of the node, for Events.
-        barriers: reasons why it is neither source nor target.
-        soft_taints: keys of its PreferNoSchedule taints.
+        barriers: reasons why the node is neither source nor target of moves.
+        soft_taints: keys of the node's PreferNoSchedule taints.
     """
 
     uid: str = ""
@@ -260,7 +260,7 @@ class WorkloadFacts:
 
 @dataclass(frozen=True, slots=True)
 class ScalerFacts:
-    """Facts about a HorizontalPodAutoscaler: the workload that it scales, and the Unix time at which it last did."""
+    """Facts about a HorizontalPodAutoscaler: its workload, and the Unix time of its last scaling."""
 
     workload: Workload
     scaled_at: float

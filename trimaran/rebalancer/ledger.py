@@ -19,7 +19,7 @@ from trimaran.rebalancer.moves import MoveRecord, MoveState
 
 _VERSION = 1
 _MOST_BYTES = 1_000_000  # the API server takes 1 MiB of data in a ConfigMap
-_LONGEST_TEXT = 1000  # characters
+_LONGEST_TEXT = 1000  # characters of the brake's text
 _DEFAULTS = {each.name: each.default for each in fields(MoveRecord)}
 #: Reasons that version 0.1 cannot read, with the nearest that it can read: the brake must survive a rollback.
 _NEAREST = {BrakeReason.FAILING: BrakeReason.LOST}
@@ -123,7 +123,7 @@ class Ledger:
         try:
             document = orjson.loads(text)
             if document["version"] != _VERSION:
-                raise ValueError(f"version {document['version']}; this program reads version {_VERSION}")
+                raise ValueError(f"it has version {document['version']}; this program reads version {_VERSION}")
             stored = msgspec.convert(document, _Stored)
         except (KeyError, TypeError, msgspec.ValidationError) as error:
             raise ValueError(f"not a ledger: {type(error).__name__}: {error}") from error

@@ -63,4 +63,4 @@ class LedgerStore:
         if left_out := len(ledger.records) - len(fitting.records):
             _log.warning("the ledger is too long: its oldest moves no longer count", extra={"moves": left_out})
         if not self._config_map.write({KEY: fitting.to_json()}):
-            raise LedgerConflict(f"another process wrote the {self.where}")
+            raise LedgerConflict(f"another process wrote the {self.where}; the next cycle reads it again")

@@ -45,7 +45,7 @@ def lineage_of(pod: Pod, records: Iterable[MoveRecord]) -> str:
 def replacements(
     records: Sequence[MoveRecord], members: Mapping[Workload, Sequence[Member]]
 ) -> Iterator[tuple[MoveRecord, Member]]:
-    """Yield the replacement of each evicted pod that has one.
+    """Yield the record of each evicted pod with the pod that replaces it; without a replacement nothing.
 
     Args:
         records: moves of the past day.
@@ -78,7 +78,7 @@ def _replaces(member: Member, record: MoveRecord, revision: str, claimed: "set[s
 
 
 class CooldownClock:
-    """Times until which pods, workloads and nodes rest, by the moves of the past day.
+    """Ends of the cooldowns of pods, workloads and nodes after the moves of the past day.
 
     Args:
         cooldowns: lengths of the pauses.
@@ -113,7 +113,7 @@ class CooldownClock:
         _latest(self._targets, record.target, record.planned_at)
 
     def pod_until(self, lineage: str) -> float:
-        """Return the time until which a lineage rests; 0 if it does not."""
+        """Return the Unix time until which no pod of a lineage moves; 0 without a cooldown."""
         moves = self._moves.get(lineage)
         doubled = 0.0
         if moves:
@@ -122,15 +122,15 @@ class CooldownClock:
         return max(doubled, self._refused.get(lineage, 0.0), 0.0 if held is None else held + DAY)
 
     def workload_until(self, workload: Workload) -> float:
-        """Return the time until which a workload rests; 0 if it does not."""
+        """Return the Unix time until which no pod of a workload moves; 0 without a cooldown."""
         return self._until(self._workloads.get(workload), self._cooldowns.workload)
 
     def source_until(self, node: str) -> float:
-        """Return the time until which no further pod leaves a node; 0 if one may."""
+        """Return the Unix time until which no further pod leaves a node; 0 without a cooldown."""
         return self._until(self._sources.get(node), self._cooldowns.node)
 
     def target_until(self, node: str) -> float:
-        """Return the time until which no further pod moves to a node; 0 if one may."""
+        """Return the Unix time until which no further pod moves to a node; 0 without a cooldown."""
         return self._until(self._targets.get(node), self._cooldowns.node)
 
     @staticmethod

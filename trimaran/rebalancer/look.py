@@ -76,7 +76,7 @@ class ClusterLook:
 
     @cached_property
     def members(self) -> Mapping[Workload, Sequence[Member]]:
-        """All pods by workload, also those without a node; terminating ones are left out."""
+        """Pods by workload, with or without a node; terminating pods are left out."""
         by_workload: dict[Workload, list[Member]] = defaultdict(list)
         for member in self.all_members():
             if member.pod.workload is not None and not member.pod.terminating:

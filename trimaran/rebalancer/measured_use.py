@@ -47,7 +47,7 @@ class UseReader:
         self.window = (0.0, 0.0)
 
     def refresh(self, nodes: Collection[str], gone: Collection[str]) -> str:
-        """Read the use; return the reason if it is missing or too old.
+        """Read the use of pods and nodes; return the reason if the use is missing or too old.
 
         Args:
             nodes: names of all nodes.

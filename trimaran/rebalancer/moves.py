@@ -36,9 +36,9 @@ class MoveRecord:
         uid: UID of the evicted pod.
         namespace, name: identity of the evicted pod.
         kind, workload: kind and name of its workload.
-        revision: hash of the template that it was created from.
+        revision: hash of the template that the evicted pod was created from.
         lineage: identity that the pod shares with its replacements, see :mod:`trimaran.rebalancer.lineage`.
-        source, target: names of the node that it left and of the node planned for its replacement.
+        source, target: names of the node that the pod left and of the node planned for its replacement.
         state: state of the move.
         gain: predicted reduction of the cost.
         low: lower end of the 80 % interval of the gain in the next two hours, minutes of a hot node.
@@ -115,5 +115,5 @@ class MoveRecord:
         return self.state in MADE_STATES
 
     def changed(self, **fields: Any) -> "MoveRecord":
-        """Return the record with some fields changed."""
+        """Return a copy of the record with the given fields changed."""
         return replace(self, **fields)

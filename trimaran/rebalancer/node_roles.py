@@ -52,7 +52,7 @@ class NodeRoles:
         return {name: why for name in self._look.table.names if (why := self._target_refusal(name)) is not None}
 
     def _source_refusal(self, name: str) -> NodeBarrier | NodeRefusal | None:
-        """Return the reason why no pod leaves a node; None if one may."""
+        """Return the reason why no pod leaves a node; None if pods may leave."""
         barrier = source_barrier(self._look.nodes.get(name, NodeFacts()), self._rules.nodes)
         if barrier is not None:
             return barrier
@@ -65,7 +65,7 @@ class NodeRoles:
         return None if self._caps.allows_source(name) else NodeRefusal.CAP
 
     def _target_refusal(self, name: str) -> NodeBarrier | NodeRefusal | None:
-        """Return the reason why no pod moves to a node; None if one may."""
+        """Return the reason why no pod moves to a node; None if pods may move there."""
         barrier = target_barrier(self._look.nodes[name]) if name in self._look.nodes else NodeBarrier.NOT_READY
         if barrier is not None:
             return barrier

@@ -51,7 +51,7 @@ def followed(look: ClusterLook, records: Sequence[MoveRecord], rules: MoveRules)
 
 
 def _seen(record: MoveRecord, member: Member | None, look: ClusterLook, rules: MoveRules) -> MoveRecord:
-    """Return a planned move as evicted if its pod is gone, or as refused if it is there after two minutes."""
+    """Return a planned move: as evicted if its pod is gone, as refused if the pod is there after two minutes."""
     if record.state is not MoveState.PLANNED:
         return record
     if member is None or member.pod.terminating:
@@ -79,7 +79,7 @@ def _awaited(
 
 
 def _needs_none(record: MoveRecord, look: ClusterLook) -> bool:
-    """Return whether a workload needs no replacement: it is gone, or has as many pods as it should."""
+    """Return whether a workload needs no replacement: the workload is gone, or has all of its replicas."""
     facts, members = look.state.workloads.get(record.of), look.members.get(record.of, ())
     if facts is None:
         return not members

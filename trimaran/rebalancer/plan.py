@@ -181,7 +181,7 @@ class _Search:
         )
 
     def _choose(self, planner: MovePlanner, count: int, state: MoveState = MoveState.PLANNED) -> list[PlannedMove]:
-        """Return at most ``count`` moves; each changes what the caps and cooldowns allow the next ones."""
+        """Return at most ``count`` moves; each counts for the caps and cooldowns of the next moves."""
         moves: list[PlannedMove] = []
         while len(moves) < count:
             found = planner.best(1)
@@ -192,7 +192,7 @@ class _Search:
             if state is MoveState.PLANNED:
                 self._caps.add(planned.record)
                 self._cooldowns.add(planned.record)
-            planner.close(found[0].target)  # its level does not include this move
+            planner.close(found[0].target)  # the level that limits moves to the target does not include this move
             planner.exclude(self._spent(planned.record))
         return moves
 

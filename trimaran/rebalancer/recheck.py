@@ -13,7 +13,7 @@ _NEW_SECONDS = 2.0  # creation times are whole seconds, by another clock
 
 
 def objection(look: ClusterLook, record: MoveRecord, records: Sequence[MoveRecord], rules: MoveRules) -> str:
-    """Return the reason why a planned move must not be made any more; "" if it may.
+    """Return the reason why a planned move must not be made any more; "" if there is none.
 
     Args:
         look: newest state of the cluster; its attribute ``use`` is not read.

@@ -83,7 +83,7 @@ class MoveReporter:
         )
 
     def evicted(self, move: PlannedMove, inputs: Mapping[str, Any]) -> None:
-        """Report an eviction."""
+        """Write a log line and an Event about an eviction."""
         record = move.record
         _log.info("pod evicted", extra={**_fields(record), **_loads(move), **inputs})
         text = (
@@ -93,12 +93,12 @@ class MoveReporter:
         self._write(_pod(record), "Rebalanced", text)
 
     def refused(self, record: MoveRecord, why: str, kind: str) -> None:
-        """Report a planned move that was not made after all."""
+        """Write a log line and an Event about a planned move that was not made after all."""
         _log.warning("move refused", extra={**_fields(record), "refusal": kind, "why": why})
         self._write(_pod(record), "RebalanceRefused", f"Not moved from {record.source} to {record.target}: {why}")
 
     def over(self, record: MoveRecord) -> None:
-        """Report the end of a move."""
+        """Write a log line about the end of a move, and an Event if no replacement became Ready."""
         if record.state is MoveState.LANDED:
             extra = {**_fields(record), "landed_on": record.landed_on, "as_planned": record.landed_on == record.target}
             _log.info("replacement is Ready", extra=extra)

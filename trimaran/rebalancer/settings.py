@@ -91,7 +91,7 @@ class RebalanceSection(Section):
 
     @classmethod
     def rule_paths(cls) -> dict[str, str]:
-        """Return the path of the rule of each setting that has one."""
+        """Return the path of the rule that a setting sets, by name of the setting."""
         extras = {name: field.json_schema_extra for name, field in cls.model_fields.items()}
         return {name: str(extra["rule"]) for name, extra in extras.items() if isinstance(extra, dict)}
 

@@ -62,7 +62,7 @@ def stop(settings: RebalanceSettings, *, clean: bool) -> StopResult:
 
 
 def resume(settings: RebalanceSettings) -> tuple[bool, str]:
-    """Release the brake; return whether it was set, and the name of the ledger.
+    """Release the brake; return whether the brake was set, and the name of the ledger's ConfigMap.
 
     Raises:
         SettingsError: the settings give no access to the Kubernetes API.
@@ -93,7 +93,7 @@ def _read(store: LedgerStore) -> Ledger:
 
 
 def _write(store: LedgerStore, brake: Brake | None) -> Ledger:
-    """Write the ledger with another brake; return it."""
+    """Write the ledger with another brake, or with None to release the brake; return that ledger."""
     for _ in range(_TRIES):
         ledger = _read(store).with_brake(brake)
         try:
@@ -120,5 +120,5 @@ def _remove_notes(api: KubernetesApi) -> int:
             removed += 1
     except REQUEST_FAILURES as error:
         rule = needed_rule(PODS, "list", "patch")
-        raise TrimaranError(f"the pods cannot be read: {describe(error).reason}; {rule}") from error
+        raise TrimaranError(f"the pods cannot be listed or patched: {describe(error).reason}; {rule}") from error
     return removed
