@@ -146,7 +146,7 @@ class _Relaxation:
         return float(proven), solution.x[: self._split.size].reshape(self._split.shape)
 
     def cost(self, point: Float64s) -> float:
-        """Return the cost if the nodes of each kind have this mean use, shape (kinds, R)."""
+        """Return the cost if ``point`` is the mean use of the nodes of each kind, shape (kinds, R)."""
         deviation = point - point.mean(axis=1, keepdims=True)
         mean = point.mean(axis=1)
         spread = np.sqrt(self._share @ (mean - self._share @ mean) ** 2)

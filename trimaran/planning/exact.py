@@ -111,7 +111,7 @@ def check_solvable(problem: Problem) -> None:
 
 
 class _Program:
-    """Integer program: the share of each pod on each node that it may use, and tangents of the cost.
+    """Integer program for the share of each pod on each allowed node, with tangents of the cost as constraints.
 
     Its variables are the shares of the C allowed pairs of a pod and a node, the imbalance of each node, and the spread
     times its weight.

@@ -72,7 +72,7 @@ class Exchanges:
         rng: np.random.Generator,
         share: float = 1.0,
     ) -> int:
-        """Make the best exchange of each pair if it lowers the cost, or else with a probability; return their number.
+        """Make each pair's best exchange if it lowers the cost, otherwise with a probability; return the number made.
 
         Args:
             pairs: left and right node of each pair; no node is in two pairs.
@@ -157,7 +157,7 @@ class Exchanges:
         nearest: tuple[Int64s, Int64s],
         model: "_QuadraticModel",
     ) -> tuple[Float64s, Int64s, Int64s]:
-        """Return each pair's best exchange of those in ``nearest``.
+        """Return the best of the exchanges in ``nearest`` for each pair of nodes.
 
         Returns:
             The change of the cost, times the number of nodes (negative is better; infinite if no exchange fits), and

@@ -125,7 +125,7 @@ class _Progress:
 
 
 def compare_baselines(problem: Problem, seed: int) -> dict[str, Measures]:
-    """Return the measures of the plan of each baseline method, such as the scheduler's rules; all ignore gangs."""
+    """Return the measures of the plan of each baseline method, such as the scheduler's rules; they ignore gangs."""
     return {name: measure(problem, method(problem, np.random.default_rng(seed))) for name, method in BASELINES.items()}
 
 

@@ -74,7 +74,7 @@ class Problem:
         if not all(np.isfinite(array).all() and (array >= 0).all() for array in (capacity, used, demand)):
             raise ValueError("capacity, used and demand must be finite and not negative")
         if not (capacity > 0).all():
-            raise ValueError("every node must have capacity of each balanced resource")
+            raise ValueError("capacity must be above 0 for every node and balanced resource")
         return cls(
             tuple(resources), capacity, used, demand, np.maximum(capacity - used, 0.0),
             group=np.zeros(pods, np.int64), allowed=np.ones((1, nodes), np.bool_),
@@ -117,7 +117,7 @@ class Problem:
         return (self.used + self.load(plan)[:, : len(self.resources)]) / self.capacity
 
     def take(self, pods: Int64s) -> Self:
-        """Return the problem of placing only some of the pods, in the given order.
+        """Return the problem of placing only the given pods, in their order.
 
         Args:
             pods: indices of the pods.

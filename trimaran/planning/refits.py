@@ -65,7 +65,7 @@ class _RoundStart:
         return cls(use, length, float(mean.mean()), bend, length > _UNEVEN * np.quantile(length, 0.95))
 
     def cost(self, use: Float64s) -> Float64s:
-        """Return a node's part of the cost, times the number of nodes, if it had each of k uses, shape (k,).
+        """Return a node's part of the cost, times the number of nodes, for each of k uses of the node, shape (k,).
 
         Args:
             use: uses of a node, shape (k, R).

@@ -157,7 +157,7 @@ def test_half_precision_changes_no_move_of_a_clear_case():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"rows": np.array([0] * 39 + [9])}, "rows must be from 0 to 5"),
+        ({"rows": np.array([0] * 39 + [9])}, "rows: the node of each pod must be from 0 to 5"),
         ({"free": np.zeros((2, 5))}, r"free has the shape \(2, 5\), expected \(2, 6\)"),
         ({"movable": np.ones(3, bool)}, r"movable has the shape \(3,\), expected \(40,\)"),
     ],

@@ -40,7 +40,7 @@ def test_measures_are_the_paper_s() -> None:
 @pytest.mark.parametrize(
     ("change", "named"),
     [
-        ({"capacity": [[0.0, 1.0]]}, "every node must have capacity"),
+        ({"capacity": [[0.0, 1.0]]}, "capacity must be above 0 for every node"),
         ({"demand": [[np.nan, 1.0]]}, "finite"),
         ({"demand": [[-1.0, 1.0]]}, "not negative"),
         ({"capacity": np.zeros((0, 2)), "used": np.zeros((0, 2))}, "no nodes"),

@@ -51,7 +51,7 @@ class MoveCosts:
         """Return the cost averaged over the past (the last axis) and summed over resources.
 
         Args:
-            use: CPU and memory use; the axes before the last broadcast with those of ``scale``.
+            use: CPU and memory use; all axes but the last are broadcast with those of ``scale``.
             scale: rows of :meth:`scale`.
         """
         cpu, memory = self._looked_up(use, scale)

@@ -68,7 +68,7 @@ class GainRule:
         return min(ceil((self.window_seconds + self.startup_seconds) / STEP_SECONDS), HOUR_STEPS - 1)
 
     def lower_end(self, gains: Float64s, share: Float64s | float, block_steps: int = HOUR_STEPS) -> Float64s:
-        """Return the lower end of the predicted gains, in minutes of a hot node; -infinity if too little is known.
+        """Return the lower end of the predicted gains, in minutes of a hot node; -infinity for too few blocks.
 
         Args:
             gains: mean gain in each block, shape (..., blocks).

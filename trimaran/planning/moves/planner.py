@@ -24,7 +24,7 @@ from trimaran.planning.moves.problem import MoveProblem
 _TRIED_PODS = 40
 _POD_CHUNK = 2048  # pods whose relief is computed at once: 5 MB for each resource
 _FEW_NODES = 64  # nodes whose rise is computed at once first; doubled as long as more are needed
-_BOUND_STEPS = 8  # the lower bound counts one of this many steps
+_BOUND_STEPS = 8  # the lower bound uses every eighth step
 _ROUNDING = 1e-12  # tolerance between a rise and its lower bound; sums err by far less
 _SMALLEST_USE = 1e-9
 
@@ -111,7 +111,7 @@ class MovePlanner:
         self._rises = {pod: rise for pod, rise in self._rises.items() if not pods[pod]}
 
     def close(self, row: int) -> None:
-        """Move no pod to this node from now on."""
+        """Close the node of a row: no pod moves there from now on."""
         self._open[row] = False
 
     def best(self, count: int) -> list[Move]:
@@ -210,7 +210,7 @@ class MovePlanner:
         return np.asarray(self._costs.mean(with_pod, self._scale[:, rows]) - self._cost[rows].mean(axis=1))
 
     def _fits(self, pod: int) -> Bools:
-        """Return whether a pod may move to each node: another node, which accepts it and has capacity for it."""
+        """Return a mask of the nodes to which a pod may move: other nodes that accept it and have free capacity."""
         problem = self._problem
         fits: Bools = np.all(self._free >= problem.requests[:, pod, None], axis=0)
         fits[problem.rows[pod]] = False

@@ -1,4 +1,4 @@
-"""State of a cluster for a search for moves."""
+"""State of a cluster as arrays, for a search for moves."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -60,7 +60,7 @@ class MoveProblem:
             if shape != expected:
                 raise ValueError(f"{name} has the shape {shape}, expected {expected}")
         if pods and not (self.rows.min() >= 0 and self.rows.max() < nodes):
-            raise ValueError(f"rows must be from 0 to {nodes - 1}")
+            raise ValueError(f"rows: the node of each pod must be from 0 to {nodes - 1}")
 
     def node_use(self) -> tuple[Float64s, Float64s]:
         """Return each node's CPU and memory use, shapes (nodes, steps) and (nodes, periods): sums over its pods."""
