@@ -1,4 +1,4 @@
-"""Load-aware placement for Kubernetes: everything that acts on the scores, shows them or proves them.
+"""Load-aware placement for Kubernetes: commands, scheduler, extender, rebalancer, dashboard and simulator.
 
 The other packages are :mod:`watcher`, :mod:`client`, :mod:`scoring` and :mod:`runtime`.
 """

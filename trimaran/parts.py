@@ -19,7 +19,7 @@ def check_own(*names: str) -> None:
     """Check that packages are those of trimaran, and not a user's ``client.py`` next to a script.
 
     Raises:
-        ImportError: another module of a name comes first; the message says where it is.
+        ImportError: another module of the same name comes first; the message has its path.
     """
     for name in names:
         spec = find_spec(name)
@@ -36,7 +36,7 @@ def import_own(name: str) -> ModuleType:
     """Import a package of trimaran.
 
     Raises:
-        ImportError: another module of that name comes first; the message says where it is.
+        ImportError: another module of the same name comes first; the message has its path.
     """
     check_own(name)
     return importlib.import_module(name)

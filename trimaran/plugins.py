@@ -67,7 +67,7 @@ def uncalled(document: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _runs_at(name: str, point: str, profile: Mapping[str, Any]) -> bool:
-    """Return whether a profile enables a plugin at an extension point, itself or by ``multiPoint``."""
+    """Return whether a profile enables a plugin at an extension point, by the point's own list or ``multiPoint``."""
     runs = False
     for key in ("multiPoint", point):
         plugin_set = (profile.get("plugins") or {}).get(key) or {}

@@ -397,7 +397,7 @@ def test_a_worker_without_the_plugin_is_named(site, tmp_path):
         ("mine={site}/missing.yaml", "{site}/missing.yaml cannot be read: No such file or directory"),
         (
             "mine={site}/two.yaml",
-            "{site}/two.yaml, line 3: profiles: a policy needs a file with one profile, this one has: a, b",
+            "{site}/two.yaml, line 3: profiles: a policy needs a file with one profile, this file has: a, b",
         ),
         ("mine={file}", "no plugin named 'CoolMemory' is known"),
         (

@@ -38,7 +38,7 @@ Comparison = dict[str, dict[str, dict[str, float]]]
 
 _CONNECT_SECONDS = 10
 _LOGGER = logging.getLogger(__name__)
-_STORED_FIELDS = ("measures", "decisions", "processor_seconds", "heat")  # fields of a result that its line stores
+_STORED_FIELDS = ("measures", "decisions", "processor_seconds", "heat")  # fields of a result that the file stores
 _LINE_START = b'{"key": '  # start of each line of a result file
 
 
@@ -165,7 +165,7 @@ def _run_in_worker(task: ReplayTask, packages: Mapping[str, str]) -> ReplayResul
 
 
 def _worker() -> str:
-    """Return the name of this worker: address of a Dask worker, else the process."""
+    """Return the name of the current worker: its address in Dask, otherwise its process."""
     process = f"process {os.getpid()} on {socket.gethostname()}"
     if "distributed" in sys.modules:
         try:

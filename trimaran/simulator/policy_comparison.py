@@ -176,14 +176,14 @@ def _check_mapping(profiles: Any) -> None:
 
 def _check_names(worlds: Sequence[str], profiles: Mapping[str, object], baselines: Sequence[str]) -> None:
     if not worlds:
-        raise ValueError("traces: there is no trace to replay")
+        raise ValueError("traces: give at least one trace to replay")
     for name in worlds:
         if worlds.count(name) > 1:
             raise ValueError(f"traces: two are named {name}; name one with dataclasses.replace(trace, name=...)")
     if isinstance(baselines, str):
         raise ValueError(f"baselines: must be a list of names, such as [{baselines!r}]")  # noqa: TRY004
     if not profiles and not baselines:
-        raise ValueError("profiles, baselines: there is no policy to replay")
+        raise ValueError("profiles, baselines: name at least one policy to replay")
     known = policy_names()
     for name in baselines:
         if name not in known:

@@ -47,9 +47,9 @@ def nodes_saved(trace: Trace, policy: Policy, default: Mapping[str, float], opti
     """Return the number of nodes that a policy can do without.
 
     The largest number of removed nodes with which the policy is as good as the default scheduler is found by bisection.
-    Hot minutes need not rise with every removed node. So the three numbers on each side of this edge are replayed, too,
-    and those with which the policy is as good are counted. Below these numbers the policy is assumed to be as good,
-    above them to be worse.
+    Hot minutes need not rise with each removed node. So three more and three fewer removed nodes are replayed, too, and
+    each of these numbers with which the policy is as good counts as a saved node. With even fewer removed nodes the
+    policy is assumed to be as good, with even more to be worse.
 
     Args:
         trace: the trace.

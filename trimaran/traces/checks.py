@@ -34,9 +34,9 @@ def check_capacities(table: Table, columns: Mapping[str, Int64s]) -> None:
         if largest < impossible:
             table.problems.refuse(f"{location} of the largest node is not in {unit}")
         elif not small <= largest <= large:
-            table.problems.warn(f"{location} of the largest node is odd; it is in {unit}")
+            table.problems.warn(f"{location} of the largest node is unusual; the unit is {unit}")
         odd = sound[amounts[sound] < largest / _ODD_SHARE].tolist()
-        rule = f"is less than a thousandth of the largest node's; it is in {unit}"
+        rule = f"is less than a thousandth of the largest node's; the unit is {unit}"
         table.warn({at: f"{column} {amounts[at]} {rule}" for at in odd})
 
 
@@ -89,7 +89,7 @@ def check_lifetimes(table: Table, columns: Mapping[str, Int64s]) -> None:
 
 
 def check_minutes(folder: Path, arrival: Int64s, end: Int64s, minutes: int, problems: TraceProblems) -> None:
-    """Warn if the trace and its pods do not cover the same time, as if one of them were not in minutes."""
+    """Warn if the trace and its pods do not cover the same time: their units may differ."""
     late = int(np.count_nonzero(arrival >= minutes))
     if 2 * late > len(arrival):
         problems.warn(

@@ -47,7 +47,7 @@ class NodeEvent:
 
 
 def read_events(path: Path, problems: TraceProblems) -> tuple[NodeEvent, ...]:
-    """Read a table of events; they are returned in the order of their minutes, without invalid rows.
+    """Return the events of a table in the order of their minutes; invalid rows are left out.
 
     Args:
         path: path of the file.

@@ -37,7 +37,7 @@ class TraceHistory:
         revisions: revision of the pods; empty for that of the trace's pods.
         days: day of each row, -1 for the day that ends at minute 0.
         cpu: mean CPU use of a pod as a share of its request, NaN where unknown, shape (rows, 288).
-        memory: memory use in the same form.
+        memory: memory use, in the form of ``cpu``.
     """
 
     owner_kinds: tuple[str, ...]
@@ -49,7 +49,7 @@ class TraceHistory:
 
 
 def read_history(folder: Path, problems: TraceProblems) -> TraceHistory | None:
-    """Return the history in a trace's folder; None if there is none or it is invalid."""
+    """Return the history in a trace's folder; None if the folder has none, or it is invalid."""
     path = folder / HISTORY_USE
     if not any(os.path.lexists(each) for each in (folder / HISTORY, path)):
         return None

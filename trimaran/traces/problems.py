@@ -59,7 +59,7 @@ class TraceProblems:
             if near:
                 self.refuse(f"{path}: {what} {name[:_MAX_SHOWN]!r} is not read; did you mean {near[0]}?")
             else:
-                self.warn(f"{path}: {what} {name[:_MAX_SHOWN]!r} is not read; there is {', '.join(known)}")
+                self.warn(f"{path}: {what} {name[:_MAX_SHOWN]!r} is not read; known names: {', '.join(known)}")
 
     def raise_errors(self, remedy: str = "") -> None:
         """Raise the first error, with the number of the others.

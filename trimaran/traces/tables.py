@@ -107,7 +107,7 @@ def read_table(
     problems: TraceProblems,
     may_be_empty: bool = False,
 ) -> Table | None:
-    """Read a CSV table. Empty rows and spaces after commas are ignored; other columns, too, but with a warning.
+    """Read a CSV table. Empty rows and spaces after commas are ignored; unknown columns are ignored with a warning.
 
     Args:
         path: path of the file.

@@ -52,7 +52,7 @@ class PodUse:
     Attributes:
         offsets: start of each pod's minutes, followed by the end of the last pod's; shape (pods + 1,).
         cpu: CPU use of all pods one after the other, shape (minutes of all pods,).
-        memory: memory use in the same form.
+        memory: memory use, in the form of ``cpu``.
     """
 
     offsets: Int64s

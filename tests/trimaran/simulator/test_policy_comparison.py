@@ -121,7 +121,7 @@ def test_the_report_has_all_parts(worlds, tmp_path):
 @pytest.mark.parametrize(
     ("names", "arguments", "problem"),
     [
-        ("", {}, "traces: there is no trace to replay"),
+        ("", {}, "traces: give at least one trace to replay"),
         ("aa", {}, r"traces: two are named a; name one with dataclasses.replace\(trace, name=...\)"),
         ("a", {"profiles": {"default": PROFILE}}, "profiles: the name default is taken; choose another name"),
         ("a", {"baselines": ["defaults"]}, "baselines: unknown policy defaults; policies are: default, "),
@@ -132,7 +132,7 @@ def test_the_report_has_all_parts(worlds, tmp_path):
         ),
         ("a", {"profiles": None}, "profiles: must be a mapping of names to profiles"),
         ("a", {"profiles": {"mine": {}}}, "kind: must be KubeSchedulerConfiguration"),
-        ("a", {"baselines": []}, "profiles, baselines: there is no policy to replay"),
+        ("a", {"baselines": []}, "profiles, baselines: name at least one policy to replay"),
         ("a", {"seeds": 0}, "seeds: must be a whole number of at least 1, got 0"),
         ("a", {"seeds": -2}, "seeds: must be a whole number of at least 1, got -2"),
         ("a", {"seed": -1}, "seed: must be a whole number of at least 0, got -1"),

@@ -118,17 +118,17 @@ ERRORS: list[tuple[Change, str]] = [
 ]  # fmt: skip
 
 WARNINGS: list[tuple[Change, str]] = [
-    (world(source="our cluster"), "key 'source' is not read; there is overcommit, warm_up_minutes, minutes"),
+    (world(source="our cluster"), "key 'source' is not read; known names: overcommit, warm_up_minutes, minutes"),
     (world(overcommit=150), "world.json: overcommit divides all requests by 150; for 150 %, write 1.5"),
-    (added_column("nodes.csv", "zone"), "nodes.csv: column 'zone' is not read; there is node, cpu_capacity_milli"),
-    (use(tasks=CPU), "usage.npz: array 'tasks' is not read; there is offsets, cpu, memory"),
+    (added_column("nodes.csv", "zone"), "nodes.csv: column 'zone' is not read; known names: node, cpu_capacity_milli"),
+    (use(tasks=CPU), "usage.npz: array 'tasks' is not read; known names: offsets, cpu, memory"),
     (use(cpu=np.append(CPU, 1)), "values, and only the first"),
     (cell("pods.csv", 3, "owner_kind", "Workflow"), "row 3: owner_kind 'Workflow' counts as a service; write Job"),
     (cell("pods.csv", 5, "cpu_request_milli", "0"), "row 5: cpu_request_milli is 0, so the pod's use counts"),
     (cell("pods.csv", 5, "memory_request_bytes", "0"), "row 5: memory_request_bytes is 0, so the pod's"),
     (cell("nodes.csv", 3, "memory_capacity_bytes", "128"), "row 3: memory_capacity_bytes 128 is less than a"),
-    (column("nodes.csv", "cpu_capacity_milli", lambda _: 512), "cpu_capacity_milli 512 of the largest node is odd"),
-    (column("nodes.csv", "cpu_capacity_milli", lambda each: each * 10**6), "largest node is odd; it is in millicores"),
+    (column("nodes.csv", "cpu_capacity_milli", lambda _: 512), "cpu_capacity_milli 512 of the largest node is unusual"),
+    (column("nodes.csv", "cpu_capacity_milli", lambda each: each * 10**6), "node is unusual; the unit is millicores"),
     (events("9,join,x,4,16"), "world: events, minute 9: node 'x' joins with 4 millicores and 16 bytes"),
     (use(cpu=3 * CPU), "% of all nodes on average"),
     (use(memory=0 * MEMORY), "usage.npz: memory: no pod uses any, so policies that read it see idle nodes"),

@@ -58,7 +58,7 @@ def _facts(cluster: Cluster, run: PodRun) -> PodFacts:
 
 
 def _workloads(pods: Iterable[Pod]) -> dict[Workload, WorkloadFacts]:
-    """Return the workloads of pods, with as many replicas as they have pods."""
+    """Return the facts of each pod's workload: it wants as many replicas as it has pods."""
     counts = Counter(pod.workload for pod in pods if pod.workload is not None)
     return {workload: WorkloadFacts(count) for workload, count in counts.items()}
 

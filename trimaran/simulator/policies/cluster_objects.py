@@ -1,4 +1,4 @@
-"""Further objects of a simulated cluster that plugins of ``trimaran scheduler`` read, such as ElasticQuotas."""
+"""Objects of a simulated cluster, besides nodes and pods, that plugins of the scheduler read: ElasticQuotas."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path

@@ -61,7 +61,7 @@ class OracleChooser(ClairvoyantChooser):
         self._plan = plan
 
     def choose(self, number: int, pod: Pod, candidates: Int64s) -> int:
-        """Return the row of the planned node if it is a candidate, otherwise of the clairvoyant greedy's choice."""
+        """Return the row of the planned node if it is a candidate, otherwise the row that the greedy chooses."""
         planned = self._plan.get(number)
         if planned:
             row = candidates[self._cluster.numbers[candidates] == planned.popleft()]

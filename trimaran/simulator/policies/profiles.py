@@ -74,7 +74,7 @@ def _in_tree(configuration: Mapping[str, Any]) -> tuple[Profile, int]:
 class ProfilePolicy:
     """Policy that places pods by a scoring profile.
 
-    Without any metrics kube-scheduler's own plugins decide, as they do live when the extender gives all nodes the same
+    Without any metrics kube-scheduler's own plugins decide, as in a live cluster when the extender gives all nodes one
     score.
 
     Attributes:
@@ -119,7 +119,7 @@ def configured_policy(name: str, document: Mapping[str, Any], *, learned_use: bo
     configuration = read_scheduler_file(document)
     schedulers = [profile.scheduler_name for profile in configuration.profiles]
     if len(schedulers) > 1:
-        raise ValueError(f"profiles: a policy needs a file with one profile, this one has: {', '.join(schedulers)}")
+        raise ValueError(f"profiles: a policy needs a file with one profile, this file has: {', '.join(schedulers)}")
     (profile,) = configuration.profiles
     profile = without_pod_rules(profile)  # a replay spreads pods by its own owners, and has no other rules
     in_tree, spread = profile, configuration.weights[profile.scheduler_name].get("PodTopologySpread", 0)
@@ -174,7 +174,7 @@ class ProfileChooser:
         return self._cluster.pod(number, self._history.right_sized(number))
 
     def choose(self, number: int, pod: Pod, candidates: Int64s) -> int:  # noqa: ARG002  Chooser's arguments
-        """Return the row with the highest score."""
+        """Return the row of the candidate node with the highest score."""
         prepared = self.prepared()
         if len(candidates) == len(self._cluster.nodes):
             return pick_highest(prepared.total(pod), self._rng)

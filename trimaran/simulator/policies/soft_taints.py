@@ -87,7 +87,7 @@ class SoftTaintsChooser(ProfileChooser):
         super().__init__(replace(policy, profile=profile), cluster, watcher, rng)
 
     def choose(self, number: int, pod: Pod, candidates: Int64s) -> int:
-        """Return the row with the highest score."""
+        """Return the row of the candidate node with the highest score."""
         if self._turn != self._cluster.minute:
             self._turn = self._cluster.minute
             hot = self._rule.hot_nodes(self._cluster.nodes.names, self._watcher.loads(), self._hot, self._cluster.now)

@@ -82,7 +82,7 @@ def standalone_policy(
     """
     names = read_setup(document, allow_with="").scheduler_names
     if len(names) > 1:
-        raise ValueError(f"profiles: a policy needs a file with one profile, this one has: {', '.join(names)}")
+        raise ValueError(f"profiles: a policy needs a file with one profile, this file has: {', '.join(names)}")
     return StandalonePolicy(name, document, objects=tuple(objects))
 
 

@@ -54,7 +54,7 @@ class DatasetTask:
     def __post_init__(self) -> None:
         """Raise ValueError if the task has no key."""
         if not self.key:
-            raise ValueError("the name is empty")
+            raise ValueError("the name of the task is empty")
 
 
 class TaskUse(NamedTuple):

@@ -79,7 +79,7 @@ class PrometheusHistory:
         self._session, self._address, self.span_minutes = session, address.rstrip("/"), span_minutes
 
     def spans(self, promql: str) -> Iterator[Span]:
-        """Yield the values of a PromQL expression, one span of minutes after another; a minute has its last value.
+        """Yield the values of a PromQL expression, one span of minutes after another: the last value of each minute.
 
         Raises:
             HistoryError: the query failed.
