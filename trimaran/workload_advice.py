@@ -92,7 +92,7 @@ def _container(item: Mapping[str, Any], *, is_running: bool) -> AdvisedContainer
     use, percentiles = _amounts(item["use"]), item["cpu_cores_percentiles"]
     days = (float(item["last_seen"]) - float(item["first_seen"])) / 86400
     p90, highest = _amount(percentiles.get("90") or 0), _amount(item["highest_memory_bytes"] or 0)
-    # Measured amounts are above 0; the use of a container that was killed before it was measured is only expected.
+    # Measured amounts are above 0; the use of a container that was killed before its first measurement is an estimate.
     use = {"cpu_cores": use["cpu_cores"] if p90 else 0.0, "memory_bytes": use["memory_bytes"] if highest else 0.0}
     more = (
         cpu_quantity(use["cpu_cores"]) if p90 else "-",

@@ -125,8 +125,8 @@ def doctor(
 
 
 def _service(option: str, address: str, access: tuple[Path | None, ...]) -> "Iterator[Check]":
-    """Return the steps of the running service that an option names."""
-    from watcher.doctor.remote_service import ServiceConnection  # only this command needs it, and those below
+    """Return the checks of the running service at an address; the option, such as ``--extender``, names its kind."""
+    from watcher.doctor.remote_service import ServiceConnection  # only this command needs the imports here
 
     connection = ServiceConnection(address, *access)
     match option:

@@ -165,7 +165,7 @@ def report_newest_version() -> None:
 
 
 def allow_option(command: Command) -> Command:
-    """Add ``--allow`` to a command: names of plugins in a KubeSchedulerConfiguration that trimaran does not know."""
+    """Add ``--allow`` to a command: names of unknown plugins to accept in a KubeSchedulerConfiguration."""
     return click.option(
         "--allow",
         multiple=True,

@@ -167,7 +167,7 @@ class _EmbeddedReader:
         """Return capacity, requests and use of all pods together in the rounds of the last day."""
         totals = self._watcher.workloads.totals()
         if not len(totals):
-            raise NoMetrics("no pod has been measured: the first round is not complete, or no provider measures pods")
+            raise NoMetrics("no pod is measured: the first round is not complete, or no provider measures pods")
         return totals
 
     def pod_history(self, nodes: Collection[str]) -> PodUseTable:
@@ -175,7 +175,7 @@ class _EmbeddedReader:
         self._check_pods()
         table = self._watcher.pod_use.table(nodes)
         if not table.timestamp:
-            raise NoMetrics("no pod has been measured: see the findings of the watcher")
+            raise NoMetrics("no pod is measured: the first round is not complete, or no provider measures pods")
         return table
 
     def _check_pods(self) -> None:
@@ -193,7 +193,7 @@ class _EmbeddedReader:
         learned = self._watcher.workloads
         table = learned.table()
         if not table.workloads and not learned.unmeasured:
-            raise NoMetrics("no workload has been measured: see the findings of the watcher")
+            raise NoMetrics("no workload is measured: the first round is not complete, or no provider measures pods")
         with self._lock:
             if self._index is None or self._index.table is not table:
                 containers = learned.containers()

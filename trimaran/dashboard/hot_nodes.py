@@ -13,7 +13,7 @@ from watcher.model import MetricType, WatcherMetrics
 
 #: Metric types whose load makes a node hot.
 HOT_TYPES = (MetricType.CPU, MetricType.MEMORY)
-_DEVIATIONS = 2.0  # a normally distributed load exceeds its mean by more in one of 44 measurements
+_DEVIATIONS = 2.0  # standard deviations; a normally distributed load is higher in one of 44 measurements
 
 Values = NDArray[np.float64]
 

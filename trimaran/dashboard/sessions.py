@@ -15,7 +15,7 @@ from trimaran.dashboard.data import DashboardData, PageAccess
 _COOKIE = "trimaran-session"
 _HOURS = 12
 _MAX_SESSIONS = 1000
-_MAX_TOKEN_LENGTH = 8000  # about the size of a header that servers accept
+_MAX_TOKEN_LENGTH = 8000  # characters; servers accept headers of about this size
 _POLICY = (
     "default-src 'none'; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; connect-src 'self'; "
     "font-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"

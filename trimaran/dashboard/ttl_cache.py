@@ -21,7 +21,7 @@ class TTLCache:
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        """Start empty."""
+        """Create an empty cache."""
         self._clock = clock
         self._values: dict[Any, tuple[Any, float, Any]] = {}
         self._failed: dict[Any, tuple[int, Exception | None]] = {}

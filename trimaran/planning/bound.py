@@ -94,7 +94,7 @@ class _Relaxation:
         self._share = size / problem.nodes
         self._weight = spread_weight
 
-        # Demand in shares of the total demand, so that all resources have numbers of one size.
+        # Demand in shares of the total demand, so that the numbers of all resources are of similar size.
         requested = problem.balanced.sum(axis=0)
         total = np.where(requested > 0, requested, problem.capacity.sum(axis=0))
         self._demand = problem.balanced / total

@@ -168,7 +168,7 @@ class Rebalancer:
             if found is not None:
                 brake = Brake(*found, look.now)
                 ledger = ledger.with_brake(brake)
-        # A growing wait alone is not worth a write: it is measured again.
+        # A growing wait alone is not worth a write: the next cycle measures the wait again.
         if replace(ledger, wait=before.wait) != before or abs(ledger.wait - before.wait) > HOUR / 60:
             self._store.write(ledger)
         # Report after the write: if the write fails, the next cycle finds the same ended moves again.

@@ -105,7 +105,7 @@ def _waiting(look: ClusterLook, pods: int) -> Float64s:
 def _highest_of_free_replicas(
     members: Sequence[Member], used: Float64s, is_left_out: Bools
 ) -> Mapping[Workload, float]:
-    """Return the highest use of the pods of each workload that are not held back."""
+    """Return by workload the highest CPU use of its pods that are not held back, cores."""
     highest: dict[Workload, float] = defaultdict(float)
     for place in np.flatnonzero(~is_left_out[: len(members)]).tolist():
         pod = members[place].pod

@@ -67,7 +67,7 @@ class PodMover:
         youngest = max((each.facts.created_at for each in look.members.get(record.of, ())), default=0.0)
         refusals = self._refusals(record, ledger)
         facts = look.pods.get(record.uid, PodFacts())
-        planned_at = round(self.clock(), 4)  # rounded like the ledger: it is part of the key
+        planned_at = round(self.clock(), 4)  # rounded like the ledger: part of the key
         record = record.changed(planned_at=planned_at, youngest=youngest, refusals=refusals, grace=facts.grace)
         if why := objection(look, record, ledger.records, self.rules):
             self.counts.refusals["recheck"] += 1

@@ -134,7 +134,7 @@ def _fields(record: MoveRecord) -> dict[str, Any]:
 
 
 def _loads(move: PlannedMove) -> dict[str, Any]:
-    """Return the predicted loads of both nodes, percent: CPU, memory."""
+    """Return the loads of both nodes before and after a move, each as CPU and memory, percent."""
     return {
         f"{name}_{when}": [round(value, 1) for value in loads]
         for name, of in (("source", move.source), ("target", move.target))

@@ -64,7 +64,7 @@ class RebalancerWorker(ControllerWorker):
         store = LedgerStore(api, namespace, name)
         reference = {"apiVersion": "v1", "kind": "ConfigMap", "namespace": namespace, "name": name}
         reporter = MoveReporter(EventWriter(api, COMPONENT) if acts else None, reference)
-        # A term is two thirds of the Lease's duration: a write that begins at its end ends before another term begins.
+        # A term is two thirds of the Lease's duration: a write that begins at its end is over before the next begins.
         evictor = Evictor(api, min(_MAX_WRITE_SECONDS, self._lease_seconds / 3))
 
         def mover(look: Callable[[], ClusterLook], leads: Callable[[], bool]) -> PodMover:
@@ -79,7 +79,7 @@ class RebalancerWorker(ControllerWorker):
         loop = LeaderElectedLoop(leadership, rebalancer.run_cycle, self._cycle_seconds)
         watch.start()
         loop.start()
-        for close in (source.close, watch.close, loop.stop):  # called in reverse
+        for close in (source.close, watch.close, loop.stop):  # the exit stack calls them in reverse order
             self._closing.callback(close)
 
         def leads() -> bool:

@@ -174,7 +174,7 @@ def _by_kind(outcome: ReplayOutcome, cpu: Float64s, overrun: Bools, waits: Itera
         waits: the pods' waits for a node, without the part during the warm-up.
     """
     cluster, warm_up = outcome.cluster, outcome.cluster.trace.warm_up_minutes
-    # With cumulative counts, the number of such minutes in any span is one difference.
+    # With cumulative counts, the number of hot minutes or overruns in any span is one difference.
     hot_before, overrun_before = _counts_before(cpu >= 0.8), _counts_before(overrun)
     total: dict[str, float] = defaultdict(float)
     for run in cluster.pod_runs:

@@ -141,7 +141,7 @@ class ReplayBatch:
             echo(f"trimaran: warning: {warning}", err=True)
         events = trace.events if self.options.events is None else self.options.events
         check_events(events, trace.amounts(), folder)
-        if self.options.autoscaling is None:  # with it, faults may name nodes that join later
+        if self.options.autoscaling is None:  # faults may name nodes that an autoscaler adds
             check_faults(self.options.faults, str(folder), {*trace.nodes, *(event.node for event in events)})
         return _World(trace.overcommit, (trace.minutes - trace.warm_up_minutes) / 60)
 

@@ -175,7 +175,7 @@ def read_arrays(path: Path, names: Sequence[str], problems: TraceProblems) -> li
     expected = f"{path}: must be an .npz archive written by numpy.savez, with the arrays {', '.join(names)}"
     try:
         with path.open("rb") as file:
-            if not zipfile.is_zipfile(file):  # numpy would read it as a pickle
+            if not zipfile.is_zipfile(file):  # numpy would read other files as pickles
                 raise TraceError(expected)
             file.seek(0)
             with np.load(file, allow_pickle=False) as archive:

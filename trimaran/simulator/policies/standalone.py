@@ -57,7 +57,7 @@ class StandalonePolicy:
 
     def begin(self, cluster: Cluster, watcher: SimulatedWatcher, rng: np.random.Generator) -> "SchedulerPlacing":
         """Return a new scheduler for one replay."""
-        seed = int(rng.spawn(1)[0].integers(2**63))  # its own stream: preemption must not change the tie-breaks
+        seed = int(rng.spawn(1)[0].integers(2**63))  # a separate stream: preemption must not change the tie-breaks
         setup = read_setup(self.document, preempts_shared=True, seed=seed)
         if self.adapt is not None:
             setup = self.adapt(setup)
@@ -165,7 +165,7 @@ class SchedulerPlacing(Placing, ClusterObserver):
             self._now = max(self._clock(), due_at)
             self._use_load()
             decision = self.scheduler.next(self._now)
-            if self.scheduler.failures.first is not None:  # a live scheduler would try again and hide it
+            if self.scheduler.failures.first is not None:  # a live scheduler would try again and hide the failure
                 raise self.scheduler.failures.first
             if isinstance(decision, Bind):
                 yield Placement(self._numbers[decision.pod.uid], self._cluster.nodes.row(decision.node_name))

@@ -47,7 +47,7 @@ def specs_from_api(manifests: Iterable[Mapping[str, Any]]) -> dict[PodKey, PodSp
     for manifest in manifests:
         try:
             pod = Pod.from_k8s(manifest)
-        except ValueError:  # malformed as no API server sends it
+        except ValueError:  # no API server sends such a malformed Pod
             continue
         workload = workload_of(pod.namespace, pod.name, pod.labels, pod.owner)
         specs[PodKey(pod.namespace, pod.name)] = PodSpec(
