@@ -91,7 +91,7 @@ def dashboard(
     try:
         from runtime.http.credentials import InvalidApiServerConfig
         from runtime.http.json_service import JsonService
-        from trimaran.dashboard import service  # an extra
+        from trimaran.dashboard import service  # needs the extra dashboard
         from trimaran.dashboard.page_context import (
             SERVICES,
             PageContext,

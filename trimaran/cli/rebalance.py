@@ -96,7 +96,7 @@ def explain(pod: str, url: str, token_file: Path | None) -> None:
 
 @rebalance.command(short_help="Stop all moves, and remove what the rebalancer has written on pods.")
 @_kube_option
-@click.option("--clean", is_flag=True, help="Also remove the notes of planned targets from pods.")
+@click.option("--clean", is_flag=True, help="Also remove the annotations of planned targets from pods.")
 @setting_options
 def stop(kube_config: str | None, file: Path | None, assignments: tuple[str, ...], *, clean: bool) -> None:
     """Stop all moves at once, until trimaran rebalance resume. Needs no running rebalancer.
@@ -108,7 +108,7 @@ def stop(kube_config: str | None, file: Path | None, assignments: tuple[str, ...
 
     with errors_or_exit(settings.log.format):
         result = stopping.stop(settings, clean=clean)
-        cleaned = f"; the notes on {result.notes} pods are removed" if clean else ""
+        cleaned = f"; the annotations of {result.notes} pods are removed" if clean else ""
         echo(f"trimaran: stopped; the replacements of {result.open} evicted pods are awaited{cleaned}")
 
 

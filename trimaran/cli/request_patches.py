@@ -119,7 +119,7 @@ def _requests(container: AdvisedContainer, kind: str) -> Mapping[str, str]:
 
 
 def _limits(container: AdvisedContainer, requests: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Yield the limits that change with a request."""
+    """Yield name and new quantity of each limit that rises with a raised request."""
     for resource, name in _KUBERNETES_NAMES.items():
         limit = container.recommended_limits[resource]
         if name in requests and limit is not None and container.verdict[resource] == "raise":

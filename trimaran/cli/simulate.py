@@ -148,7 +148,7 @@ def sweep(factors: tuple[float, ...], output: str, **shared: Any) -> None:
     help="Factors by which the requests are divided; repeatable; each applies to CPU and memory.",
 )
 def overcommit(factors: tuple[float, ...], output: str, **shared: Any) -> None:
-    """Show how far one may overcommit: what other requests would have done on recorded days.
+    """Show how far requests may be lowered: recorded days, replayed with other requests of the pods.
 
     Each row is a rule for the pods' requests: divided by a factor, or those that the watcher recommends. Each cell has
     the value with the default scheduler, then with congestion-cost. Output as JSON or YAML: {world: {rule: {scheduler:

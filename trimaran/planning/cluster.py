@@ -212,7 +212,7 @@ def read_batch(
 def _balanced(
     nodes: NodeTable, pending: Sequence[PendingPod], peaks: WatcherMetrics | None, notes: list[str]
 ) -> tuple[Float64s, Float64s, Float64s, list[str]]:
-    """Return the numbers of the resources that a plan balances; append remarks to ``notes``.
+    """Return use, requests and capacity of the resources that a plan balances; append remarks to ``notes``.
 
     Returns:
         Use of the nodes (nodes, R), requests of the pods (pods, R), capacity of the nodes (nodes, R), and the names of

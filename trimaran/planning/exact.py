@@ -159,7 +159,7 @@ class _Program:
             self._add_tangent(self._cells + len(mean), every, rises, self._base.mean(axis=1) @ slope)
 
     def forbid_overfull(self, plan: Int64s) -> bool:
-        """Forbid the set of pods on each node that a plan overfills; return whether there is such a node.
+        """Add a constraint against the set of pods on each overfilled node of a plan; return whether there is one.
 
         HiGHS lets a sum exceed its limit by about a millionth.
         """

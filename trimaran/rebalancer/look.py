@@ -105,7 +105,7 @@ class PlanArrays:
 
     @property
     def pods(self) -> int:
-        """Number of rows of the problem."""
+        """Number of rows of the problem: pods on nodes, and replacements without a node."""
         return int(self.problem.rows.size)
 
 

@@ -78,7 +78,7 @@ class PodMover:
         why = self.evictor.note(record.namespace, record.name, record.uid, self._note(record, until))
         self._check_leadership()  # if the process was suspended, another may lead now: write nothing
         if why:
-            outcome = EvictionOutcome(EvictionAnswer.DENIED, f"the target cannot be noted on the pod: {why}")
+            outcome = EvictionOutcome(EvictionAnswer.DENIED, f"the pod cannot be annotated with its target: {why}")
         else:
             outcome = self.evictor.evict(record.namespace, record.name, record.uid)
         return self._settle(planned, record, ledger, outcome, inputs)

@@ -12,7 +12,7 @@ from trimaran.rebalancer.lineage import CooldownClock
 from trimaran.rebalancer.look import ClusterLook, percents
 from trimaran.rebalancer.rules import MoveRules
 
-_DISAGREEMENT_STEPS = 3  # the default window of the watcher
+_DISAGREEMENT_STEPS = 3  # 15 minutes, the default window of the watcher
 
 
 class NodeRoles:

@@ -89,7 +89,7 @@ def _needs_none(record: MoveRecord, look: ClusterLook) -> bool:
 def measured(
     look: ClusterLook, records: Sequence[MoveRecord], rules: MoveRules, costs: MoveCosts
 ) -> Iterator[MoveRecord]:
-    """Yield the moves whose gain can be measured now, with the gain; moves whose pod is gone have none.
+    """Yield the moves whose gain can be measured now, with the gain; moves whose pod is gone are left out.
 
     Args:
         look: state of the cluster.

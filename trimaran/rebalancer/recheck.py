@@ -9,7 +9,7 @@ from trimaran.rebalancer.look import ClusterLook
 from trimaran.rebalancer.moves import MoveRecord
 from trimaran.rebalancer.rules import MoveRules
 
-_NEW_SECONDS = 2.0  # creation times are whole seconds, by another clock
+_NEW_SECONDS = 2.0  # creation times are whole seconds, by the clock of the API server
 
 
 def objection(look: ClusterLook, record: MoveRecord, records: Sequence[MoveRecord], rules: MoveRules) -> str:

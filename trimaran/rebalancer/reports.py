@@ -77,7 +77,7 @@ class MoveReporter:
         self._events, self._ledger_reference = events, ledger_reference
 
     def planned(self, move: PlannedMove, inputs: Mapping[str, Any], *, held: bool = False) -> None:
-        """Report a move that is planned and not made."""
+        """Write a log line about a move that is planned and not made, in mode observe or because it is held back."""
         _log.info(
             "move held back" if held else "move planned", extra={**_fields(move.record), **_loads(move), **inputs}
         )
@@ -107,11 +107,11 @@ class MoveReporter:
             self._write(_pod(record), "RebalanceLost", "No replacement became Ready in time", "Warning")
 
     def measured(self, record: MoveRecord) -> None:
-        """Report a measured gain."""
+        """Write a log line about the measured gain of a move."""
         _log.info("gain of a move measured", extra={**_fields(record), "measured_gain": record.measured})
 
     def braked(self, brake: Brake) -> None:
-        """Report that the brake was set."""
+        """Write a log line and an Event about the brake that was set."""
         remedy = "nothing moves until: trimaran rebalance resume"
         _log.error("the brake is set", extra={"reason": str(brake.reason), "why": brake.text, "remedy": remedy})
         self._write(self._ledger_reference, "RebalancerStopped", f"{brake.text}; {remedy}", "Warning")

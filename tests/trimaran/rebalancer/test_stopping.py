@@ -49,7 +49,7 @@ def test_a_stop_sets_the_brake_and_cleans(api: StoppedApi) -> None:
     assert brake is not None
     assert brake.reason is BrakeReason.STOPPED
     assert api.world.pods[0]["metadata"]["annotations"]
-    assert call("stop", "--clean")[1].endswith("; the notes on 1 pods are removed\n")
+    assert call("stop", "--clean")[1].endswith("; the annotations of 1 pods are removed\n")
     assert api.world.pods[0]["metadata"]["annotations"] == {}
 
 

@@ -121,7 +121,7 @@ def configured_policy(name: str, document: Mapping[str, Any], *, learned_use: bo
     if len(schedulers) > 1:
         raise ValueError(f"profiles: a policy needs a file with one profile, this file has: {', '.join(schedulers)}")
     (profile,) = configuration.profiles
-    profile = without_pod_rules(profile)  # a replay spreads pods by its own owners, and has no other rules
+    profile = without_pod_rules(profile)  # a replay has no rules between pods but the spread of owners
     in_tree, spread = profile, configuration.weights[profile.scheduler_name].get("PodTopologySpread", 0)
     if not our_plugins().isdisjoint(each.plugin.name for each in profile.plugins):
         profile = extender_profile(document)

@@ -66,7 +66,7 @@ def _row_parser() -> Callable[[list[str]], tuple[int, float] | None]:
 
     def parse(row: list[str]) -> tuple[int, float] | None:
         if row and row[0].startswith("#"):
-            return None  # CloudSim Plus begins with the number of lines
+            return None  # files of CloudSim Plus begin with their number of lines
         step = next(steps)  # also for an invalid row, so that later rows keep their time
         if len(row) != 1:
             raise ValueError("expected exactly one number per row")
