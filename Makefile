@@ -11,7 +11,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # It is written at the first import: most of what pip would compile is never imported.
 export PIP_COMPILE := 0
 
-.PHONY: help run test test-research test-hidden coverage test-all test-newest test-lowest programs e2e e2e-nodes lint docs bench soak audit osv image sbom dist release-check push-chart version lock clean
+.PHONY: help run test test-research test-hidden coverage test-all test-newest test-lowest programs e2e e2e-nodes lint docs bench speed soak audit osv image sbom dist release-check push-chart version lock clean
 
 help:  ## list these commands
 	@sed -n 's/^\([a-z0-9-]*\):.*  ## \(.*\)/make \1	\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -86,6 +86,10 @@ docs: $(VENV)/.docs  ## build the documentation as a website, site/index.html; f
 
 bench: $(VENV)/.dev  ## run the benchmarks (see benchmarks/README.md)
 	@$(BIN)/python benchmarks
+
+# On another machine the references may be a little off: RECORD=1 writes them.
+speed: $(VENV)/.dev  ## fail if one of twelve figures takes more than twice its reference; RECORD=1 writes the references
+	@$(BIN)/python benchmarks/gate.py $(if $(RECORD),--record)
 
 # FOR=15 gives each script that many seconds, and leaves out the plans, of which `make test` draws a thousand.
 FOR ?=

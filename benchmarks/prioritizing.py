@@ -13,12 +13,13 @@ alone, without HTTP and the record; on a busy machine its ratios say most.
 """
 
 import http.client
+import itertools
 import random
 import re
 import socket
 import time
+from collections.abc import Callable
 from dataclasses import replace
-from itertools import product
 from multiprocessing import get_context
 from types import SimpleNamespace
 
@@ -169,20 +170,31 @@ def request(dice: random.Random, number: int, scheduler: str, names: list[str], 
     return orjson.dumps(arguments)
 
 
-def processor_times(nodes: int, workloads: int, count: int, calls: int) -> dict[str, list[float]]:
-    """Return the processor times of all scorings in milliseconds, by kind of answer; kinds take turns."""
-    dice, record = random.Random(2), SimpleNamespace(add=lambda *_: None)
+def scoring(nodes: int, workloads: int, count: int) -> Callable[[str], float]:
+    """Return a function that scores a new pod for a kind of answer, and returns its processor time in milliseconds."""
+    dice, record, numbers = random.Random(2), SimpleNamespace(add=lambda *_: None), itertools.count()
     view, levels = cluster(nodes, workloads), learned_use(workloads)
     prioritizer = TwoPrioritizers(view, loads(nodes), levels, record)  # fresh metrics, so after the slow part
+
+    def score(kind: str) -> float:
+        names = [f"node-{n}" for n in dice.sample(range(nodes), count)]
+        arguments = ExtenderArgs.decode(request(dice, next(numbers), SCHEDULERS[kind], names, workloads))
+        start = time.thread_time()
+        answer = prioritizer.answer(arguments)
+        took = 1000 * (time.thread_time() - start)
+        assert answer.details is not None, answer.outcome
+        return took
+
+    return score
+
+
+def processor_times(nodes: int, workloads: int, count: int, calls: int) -> dict[str, list[float]]:
+    """Return the processor times of all scorings in milliseconds, by kind of answer; kinds take turns."""
+    score = scoring(nodes, workloads, count)
     times: dict[str, list[float]] = {kind: [] for kind in SCHEDULERS if kind != "constant"}
     for number in range(calls + 20):
         for kind, scored in times.items():
-            names = [f"node-{n}" for n in dice.sample(range(nodes), count)]
-            arguments = ExtenderArgs.decode(request(dice, number, SCHEDULERS[kind], names, workloads))
-            start = time.thread_time()
-            answer = prioritizer.answer(arguments)
-            took = 1000 * (time.thread_time() - start)
-            assert answer.details is not None, answer.outcome
+            took = score(kind)
             if number >= 20:  # the first calls warm up
                 scored.append(took)
     return times
@@ -202,8 +214,8 @@ def measure(
     """
     connection = socket.create_connection(("127.0.0.1", port), timeout=90)
     dice = random.Random(2)
-    times: dict[tuple[str, int, str], list[float]] = {key: [] for key in product(PAUSES, counts, SCHEDULERS)}
-    for pause, count in product(PAUSES, counts):
+    times: dict[tuple[str, int, str], list[float]] = {key: [] for key in itertools.product(PAUSES, counts, SCHEDULERS)}
+    for pause, count in itertools.product(PAUSES, counts):
         for number in range(calls + 20):
             for kind, scheduler in SCHEDULERS.items():
                 names = [f"node-{n}" for n in dice.sample(range(nodes), count)]

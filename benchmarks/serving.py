@@ -71,6 +71,16 @@ class PreparedProvider:
         yield from ()
 
 
+def settings_of(nodes: int, store: Path, port: int = 0) -> WatcherSettings:
+    """Return the settings of a watcher with a number of nodes and a store."""
+    return WatcherSettings(
+        fake=FakeSettings(nodes=nodes),
+        watch=WatchSettings(expiry_seconds=4000),
+        store=StoreSettings(path=store),
+        server=WatcherServerSettings(port=port),
+    )
+
+
 def start_application(settings: WatcherSettings) -> FastPath:
     """Return the watcher's API with a prepared provider, and with the routes of the baselines."""
     telemetry = WatcherTelemetry()
@@ -122,12 +132,7 @@ def serve(nodes: int, port: int, store: Path) -> None:
         port: port to listen on.
         store: path of the watcher's store.
     """
-    settings = WatcherSettings(
-        fake=FakeSettings(nodes=nodes),
-        watch=WatchSettings(expiry_seconds=4000),
-        store=StoreSettings(path=store),
-        server=WatcherServerSettings(port=port),
-    )
+    settings = settings_of(nodes, store, port)
     listener = Listener(listen("127.0.0.1", port))
     serve_with_gunicorn(lambda: start_application(settings), [listener], threads=settings.server.threads)
 
