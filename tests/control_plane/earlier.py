@@ -32,11 +32,7 @@ def unpack(folder: Path) -> Path:
 
 
 class Earlier:
-    """The earlier version in a folder.
-
-    Args:
-        folder: folder for its code.
-    """
+    """The earlier version in a folder."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = unpack(folder)

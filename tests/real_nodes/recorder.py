@@ -13,11 +13,7 @@ _SECONDS = 0.5
 
 
 class Recorder:
-    """A thread that reads the counters of all nodes and pods twice a second. Use it as a context manager.
-
-    Args:
-        cluster: cluster with the nodes.
-    """
+    """A thread that reads the counters of all nodes and pods twice a second. Use it as a context manager."""
 
     def __init__(self, cluster: RealCluster) -> None:
         self._cluster = cluster
@@ -38,13 +34,7 @@ class Recorder:
         return all(self._readings[name][-1].time >= until for name in self._cluster.nodes)
 
     def cores(self, of: str, begin: float, end: float) -> float:
-        """Return the mean number of cores in use between two times.
-
-        Args:
-            of: name of a node, or UID of a pod.
-            begin: Unix seconds.
-            end: Unix seconds.
-        """
+        """Return the mean number of cores in use between two times."""
         readings = self._readings[of]
         times = [each.time for each in readings]
         assert times[0] <= begin + _SECONDS, f"{of} is recorded since {times[0]}"

@@ -375,11 +375,7 @@ def no_refusal(_refused: RejectedRequest) -> EncodedResponse:
 
 
 class Flood:
-    """Clients that ask for a response that no buffer holds.
-
-    Attributes:
-        opened: their connections, in order.
-    """
+    """Clients that ask for a response that no buffer holds."""
 
     def __init__(self, stack: contextlib.ExitStack, body: Callable[[], bytes]) -> None:
         self.opened: list[Connection] = []

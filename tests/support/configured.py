@@ -27,13 +27,7 @@ def pod(name: str, requests: Mapping[str, str] | None = None, priority: int = 0,
 
 
 class Configured:
-    """Scheduler that follows manifests.
-
-    Args:
-        chosen: profile.
-        nodes: nodes.
-        others: kind and manifest of other objects.
-    """
+    """Scheduler that follows manifests."""
 
     def __init__(
         self, chosen: Mapping[str, Any], nodes: Sequence[Object], others: Sequence[tuple[str, Object]] = ()

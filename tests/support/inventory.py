@@ -69,11 +69,7 @@ class Inventory:
 
 
 def take(origins: Origins) -> Inventory:
-    """Take the inventory of this process; about 0.2 ms.
-
-    Args:
-        origins: files that were created since the last inventory.
-    """
+    """Take the inventory of this process; about 0.2 ms."""
     resources: set[Key] = {("thread", thread) for thread in threading.enumerate()}
     resources.update(("child", pid) for pid in _children(origins))
     resources.update(("descriptor", pair) for pair in _descriptors())

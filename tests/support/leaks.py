@@ -49,11 +49,7 @@ class LeakGuard:
 
     @contextmanager
     def holding(self, fixture: Any) -> Iterator[None]:
-        """Let a fixture hold what is started in the block, until :meth:`check_fixture`.
-
-        Raises:
-            Leak: the block failed or skipped, and left something.
-        """
+        """Let a fixture hold what is started in the block, until :meth:`check_fixture`."""
         before = take(self._origins)
         try:
             yield

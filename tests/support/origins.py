@@ -23,14 +23,7 @@ UNKNOWN = "an unknown place"
 
 
 class Origins:
-    """Places where resources were started, and the threads that started them.
-
-    Args:
-        allowed: folders in which tests may leave files.
-
-    Attributes:
-        files: files outside the allowed folders that were created since :meth:`forget`, with the place in the code.
-    """
+    """Places where resources were started, and the threads that started them."""
 
     def __init__(self, *allowed: Path) -> None:
         self.files: dict[str, str] = {}

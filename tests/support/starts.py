@@ -24,12 +24,7 @@ REQUESTS: tuple[tuple[str, dict[str, str], int], ...] = (
 
 
 class Clients:
-    """Busy clients of one start, each in a thread with a connection of its own.
-
-    Attributes:
-        answers: number of answers by path and status.
-        errors: the first line of each unexpected answer.
-    """
+    """Busy clients of one start, each in a thread with a connection of its own."""
 
     def __init__(self, port: int, count: int) -> None:
         self.answers: Counter[tuple[str, int]] = Counter()

@@ -36,12 +36,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
 
 
 class PairedCluster(ControllerApi):
-    """A fake API server with a node and pods.
-
-    Attributes:
-        pods: the pods, by name.
-        bound: names of the pods that were bound, in order.
-    """
+    """A fake API server with a node and pods."""
 
     def __init__(self) -> None:
         super().__init__()
