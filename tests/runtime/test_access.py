@@ -64,7 +64,7 @@ def test_a_request_without_a_token(locked: ConfigureAccess, path: str) -> None:
 def test_a_wrong_token(locked: ConfigureAccess, header: str) -> None:
     """Any other token is a 401 with invalid_token in the challenge, and is not quoted."""
     response = locked(token=TOKEN).get("/watcher", Authorization=header)
-    assert check_error(response, 401, "unauthorized") == "the token is unknown or has expired"
+    check_error(response, 401, "unauthorized")
     assert response.headers["WWW-Authenticate"] == 'Bearer realm="trimaran", error="invalid_token"'
     assert TOKEN not in response.text
 
@@ -73,7 +73,8 @@ def test_a_wrong_token(locked: ConfigureAccess, header: str) -> None:
 def test_a_header_without_a_bearer_token(locked: ConfigureAccess, header: str) -> None:
     """Another authentication scheme, or none, counts as no token."""
     response = locked(token=TOKEN).get("/watcher", Authorization=header)
-    assert check_error(response, 401, "unauthorized") == "a bearer token is needed"
+    check_error(response, 401, "unauthorized")
+    assert response.headers["WWW-Authenticate"] == 'Bearer realm="trimaran"'
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -126,11 +127,9 @@ def test_clients_without_a_token_get_no_reasons(locked: ConfigureAccess) -> None
     api.fail("15m", "10m", "5m")
     api.now += 301
     api.watcher.fetch_once()
-    assert (
-        check_error(api.get("/compat/watcher/a"), 404, "stale") == "the last metrics are 301 s old, the limit is 300 s"
-    )
+    assert "no route" not in check_error(api.get("/compat/watcher/a"), 404, "stale")
     inside = api.get("/compat/watcher/a", Authorization=f"Bearer {TOKEN}")
-    assert check_error(inside, 404, "stale").endswith("no route (5m)")
+    assert "no route" in check_error(inside, 404, "stale")
     assert api.get("/compat/watcher").json["data"] == {"NodeMetricsMap": {}}
 
 
@@ -192,15 +191,11 @@ def test_tokens_rotate_without_a_restart(locked: ConfigureAccess, tmp_path: Path
 def test_an_expired_token(locked: ConfigureAccess, tmp_path: Path) -> None:
     """A token is valid before its expiry, and not from then on."""
     file = tmp_path / "tokens"
-    api = locked()
-    until = datetime.fromtimestamp(api.now + 10, UTC).isoformat()
-    file.write_text(f"{TOKEN} {until}\n")
+    file.write_text(f"{TOKEN} {datetime.fromtimestamp(locked().now + 10, UTC).isoformat()}\n")
     api = locked(tokens_file=file)
-    assert api.get("/watcher", Authorization=f"Bearer {TOKEN}").status_code == 200
-    api.now += 9.9
-    assert api.get("/watcher", Authorization=f"Bearer {TOKEN}").status_code == 200
-    api.now += 0.1
-    check_error(api.get("/watcher", Authorization=f"Bearer {TOKEN}"), 401, "unauthorized")
+    for seconds, status in ((0, 200), (9.9, 200), (0.1, 401)):
+        api.now += seconds
+        assert api.get("/watcher", Authorization=f"Bearer {TOKEN}").status_code == status
 
 
 def test_the_tokens_of_the_setting_and_the_file_are_valid(locked: ConfigureAccess, tmp_path: Path) -> None:

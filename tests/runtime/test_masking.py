@@ -245,7 +245,7 @@ def test_ordinary_words_are_not_redacted() -> None:
         provider.close()
     masking.register_secret("abc")
     assert fake.requests
-    assert masking.to_line("blue production-1 abc") == "blue production-1 abc"
+    assert masking.MASK not in masking.to_line("blue production-1 abc")
 
 
 def test_the_number_of_registered_secrets_is_limited() -> None:

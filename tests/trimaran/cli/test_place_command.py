@@ -34,6 +34,7 @@ from watcher import wire
 from watcher.model import Metric, NodeMetrics, WatcherMetrics, Window
 
 PEAKS = {"node-0": 90.0, "node-1": 10.0, "node-2": 10.0}
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 def placing(folder: Path, nodes: list[object], pods: list[object]) -> list[str]:
@@ -150,10 +151,7 @@ def test_progress_is_shown_only_on_a_terminal(place, monkeypatch) -> None:
     assert place(NODES, pods).stderr == ""
     monkeypatch.setattr(commands, "_on_terminal", lambda: True)
     result = place(NODES, pods, "--output", "json")
-    assert result.stderr.splitlines() == [
-        "trimaran: computing the lower bound, for 60 s at most",
-        "trimaran: searching for a plan, for 20 s at most",
-    ]
+    assert re.findall(r"\d+ s", result.stderr) == ["60 s", "20 s"]
     assert json.loads(result.stdout)["unplaced"] == {}
 
 
@@ -283,16 +281,9 @@ def test_a_gang_of_two_schedulers_is_left_to_the_scheduler(place) -> None:
 @pytest.mark.parametrize(
     ("spec", "reason"),
     [
+        ({"affinity": {"podAntiAffinity": {REQUIRED: [{}]}}}, "podAntiAffinity"),
         (
-            {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{}]}}},
-            "podAntiAffinity",
-        ),
-        (
-            {
-                "topologySpreadConstraints": [
-                    {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}
-                ]
-            },
+            {"topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": "z", "whenUnsatisfiable": "DoNotSchedule"}]},
             "topology",
         ),
         ({"schedulingGates": [{"name": "quota"}]}, "schedulingGates"),
@@ -320,16 +311,8 @@ def test_pods_of_other_schedulers_are_ignored(place) -> None:
 
 def test_allocatable_is_never_exceeded() -> None:
     """Low metrics do not help, since the kubelet would refuse the pod. The number of pods counts too."""
-    nodes = [
-        node("node-0"),
-        {
-            **node("node-1"),
-            "status": {
-                "capacity": {"cpu": "8", "memory": "32Gi", "pods": "1"},
-                "allocatable": {"cpu": "8", "memory": "32Gi", "pods": "1"},
-            },
-        },
-    ]
+    amounts = {"cpu": "8", "memory": "32Gi", "pods": "1"}
+    nodes = [node("node-0"), {**node("node-1"), "status": {"capacity": amounts, "allocatable": amounts}}]
     pods = [pod("old", "7", "1Gi", nodeName="node-0"), pod("a", "2"), pod("b", "2")]
     metrics = (Metric("c", "CPU", "MAX", "24h", 1.0), Metric("m", "Memory", "MAX", "24h", 1.0))
     peaks = WatcherMetrics(1, Window("24h", 0, 1), "x", {name: NodeMetrics(metrics) for name in ("node-0", "node-1")})
@@ -347,12 +330,11 @@ def test_allocatable_is_never_exceeded() -> None:
         (NODES, [pod("web", cpu="many")], [], "spec.containers[0]"),
         (NODES, [pod("web")], ["--limit", "0"], "--limit"),
         (NODES, [pod("web")], ["--limit", "nan"], "--limit"),
-        (NODES, [pod("web")], ["--write", "/nowhere/plan.yaml"], "/nowhere/plan.yaml cannot be written"),
         (NODES, [pod("web")], ["--live"], "give --nodes and --pods, or --live"),
         (NODES, [pod("web")], ["--bind"], "--kube-config"),
-        ([*NODES, NODES[0]], [pod("web")], [], "two nodes are named"),
-        (NODES, [pod("web"), pod("web")], [], "pod shop/web occurs twice in the input"),
-        ([node("bare", cpu="0")], [pod("web")], [], "no node has cpu and memory in status.capacity"),
+        ([*NODES, NODES[0]], [pod("web")], [], NODES[0]["metadata"]["name"]),
+        (NODES, [pod("web"), pod("web")], [], "shop/web"),
+        ([node("bare", cpu="0")], [pod("web")], [], "status.capacity"),
     ],
 )
 def test_bad_input_is_one_line_and_status_2(place, nodes, pods, arguments, named: str) -> None:
@@ -384,10 +366,9 @@ def test_a_malformed_pod_of_the_cluster_affects_only_its_gang() -> None:
         each["spec"].setdefault("schedulerName", "batch")
     pending, skipped = read_pending_pods(pods, "batch", skip_unreadable=True)
     assert [each.name for each in pending] == ["shop/web"]
-    assert skipped == {
-        "shop/huge": "pod shop/huge: spec.containers[0].resources.requests.cpu: not a quantity: 'much'",
-        "shop/second": "shop/huge, of its gang, is left to the scheduler",
-    }
+    assert skipped.keys() == {"shop/huge", "shop/second"}
+    assert "spec.containers[0].resources.requests.cpu: " in skipped["shop/huge"]
+    assert skipped["shop/second"].startswith("shop/huge, of its gang")
     with pytest.raises(ValueError, match="shop/huge"):
         read_pending_pods(pods, "batch")
 
@@ -444,12 +425,10 @@ def test_a_stopped_binding_reports_the_bound_pods(place, tmp_path, ending: str) 
         assert len(api.requests) == 4
     assert result.exit_code == 1
     assert isinstance(result.exception, SystemExit)
-    assert re.search(
-        r"not bound: shop/web-1 to node-\d: 403 Forbidden: answer 403: binding needs the right", result.output
-    )
-    assert re.search(r"not bound: shop/web-2 to node-\d: 500 Internal Server Error: answer 500\n", result.output)
+    assert re.search(r"shop/web-1 to node-\d: 403 Forbidden: answer 403: binding needs the right", result.output)
+    assert re.search(r"shop/web-2 to node-\d: 500 ", result.output)
     why = "401 Unauthorized: answer 401" if ending == "401" else "the Kubernetes API cannot be used: .+"
-    assert re.search(rf"not bound: shop/web-3 to node-\d: {why}\n", result.output)
+    assert re.search(rf"shop/web-3 to node-\d: {why}\n", result.output)
     assert len(re.findall(rf"not bound: shop/web-[45] to node-\d: not tried: {why}\n", result.output)) == 2
     assert "gang shop/web is bound in part\n1 of 6 pods are bound\n" in result.output
 
@@ -485,7 +464,7 @@ def test_ctrl_c_reports_the_bound_pods(tmp_path) -> None:
         assert len(api.requests) == 3
     assert process.returncode == 1, output
     why = "interrupted: the pod may or may not be bound"
-    assert re.search(rf"not bound: shop/web-2 to node-\d: {why}\n", output)
+    assert re.search(rf"shop/web-2 to node-\d: {why}\n", output)
     assert len(re.findall(rf"not bound: shop/web-[34] to node-\d: not tried: {why}\n", output)) == 2
     assert "2 of 5 pods" in output
     assert "Traceback" not in output

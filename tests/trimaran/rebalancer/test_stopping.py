@@ -80,13 +80,22 @@ def test_a_stop_wins_against_the_leader(api: StoppedApi) -> None:
     assert api.ledger().brake is not None
 
 
-def test_a_refused_stop_is_an_error(api: StoppedApi) -> None:
-    """Without the right to write the ConfigMap the command fails with the API server's reason."""
-    api.fault = lambda method, _path: (403, {"message": "forbidden"}, {}) if method != "GET" else None
-    status, output = call("stop")
-    assert status == 1
-    assert "ConfigMap trimaran/trimaran-rebalancer " in output
-    assert "cluster.lease_namespace" in output
+@pytest.mark.parametrize(
+    ("method", "status", "arguments", "named"),
+    [
+        ("POST", 403, ("stop",), "ConfigMap trimaran/trimaran-rebalancer "),
+        ("POST", 403, ("stop",), "cluster.lease_namespace"),
+        ("PATCH", 403, ("stop", "--clean"), "default/app-a-hot"),  # the pod whose note is still there
+        ("POST", 409, ("stop",), "is written too often; run the command again"),
+    ],
+)
+def test_a_refused_stop_is_an_error(
+    api: StoppedApi, method: str, status: int, arguments: tuple[str, ...], named: str
+) -> None:
+    """Without a right, and if the ledger is written between each read and write, the command fails with the reason."""
+    api.fault = lambda sent, _path: (status, {"message": "refused"}, {}) if sent == method else None
+    code, output = call(*arguments)
+    assert (code, named in output) == (1, True), output
 
 
 def test_a_clean_up_leaves_other_pods_alone(api: StoppedApi) -> None:
@@ -117,14 +126,6 @@ def test_a_clean_up_waits_for_writes_that_are_under_way(api: StoppedApi, monkeyp
     assert slept == [6.0]
 
 
-def test_a_note_that_cannot_be_removed_is_an_error(api: StoppedApi) -> None:
-    """The command names the pod whose note is still there."""
-    api.fault = lambda method, _path: (403, {"message": "forbidden"}, {}) if method == "PATCH" else None
-    status, output = call("stop", "--clean")
-    assert status == 1
-    assert "default/app-a-hot" in output
-
-
 @pytest.mark.parametrize("command", ["stop", "resume"])
 def test_a_ledger_that_cannot_be_read_is_an_error(api: StoppedApi, command: str) -> None:
     """Neither command takes an unreadable ledger, or no answer, for an empty one, which would reset the caps."""
@@ -138,11 +139,3 @@ def test_a_ledger_that_cannot_be_read_is_an_error(api: StoppedApi, command: str)
     status, output = call(command)
     assert (status, api.sent) == (1, ["POST configmaps"])
     assert "Delete it to begin with empty caps" in output
-
-
-def test_a_stop_that_always_loses_is_an_error(api: StoppedApi) -> None:
-    """If the ledger is written between each read and write, the command gives up and says so."""
-    api.fault = lambda method, _path: (409, {}, {}) if method in {"PUT", "POST"} else None
-    status, output = call("stop")
-    assert status == 1
-    assert "run the command again" in output

@@ -57,31 +57,18 @@ def test_what_was_borrowed_is_taken_back_whatever_its_priority() -> None:
     for number, priority in enumerate([9, 1, 5]):
         machine.put(asks(f"a{number}", "a", priority=priority), node="n")
     machine.put(asks("b0", "b", "2"))
-    (decision,) = machine.decide()
-    assert isinstance(decision, Unschedulable)
-    assert decision.preemption is not None
-    assert [each.name for each in decision.preemption.victims] == ["a1"]
+    assert victims_of(machine.decide(), "b0") == ["a1"]
     machine.scheduler.drop_pod("a1", machine.now)
     assert outcomes(machine.decide(2.0)) == {"b0": "n"}
 
 
-def test_beyond_its_guarantee_a_pod_preempts_only_in_its_own_namespace() -> None:
+@pytest.mark.parametrize(("priority", "victims"), [(1, ["a0"]), (7, [])])
+def test_beyond_its_guarantee_a_pod_preempts_only_in_its_own_namespace(priority: int, victims: list[str]) -> None:
     """Pods of lower priority of the same namespace leave for it, and none of other namespaces."""
     machine = cluster(quota("a", "1"), quota("b", "2"), cores=3)
-    machine.put(asks("a0", "a", priority=1), node="n")
-    machine.put(asks("b0", "b", "2"), node="n")
+    machine.put(asks("a0", "a", priority=priority), asks("b0", "b", "2"), node="n")
     machine.put(asks("a1", "a", priority=5))
-    (decision,) = machine.decide()
-    assert isinstance(decision, Unschedulable)
-    assert decision.preemption is not None
-    assert [each.name for each in decision.preemption.victims] == ["a0"]
-    machine = cluster(quota("a", "1"), quota("b", "2"), cores=3)
-    machine.put(asks("a0", "a", priority=7), node="n")
-    machine.put(asks("b0", "b", "2"), node="n")
-    machine.put(asks("a1", "a", priority=5))
-    (decision,) = machine.decide()
-    assert isinstance(decision, Unschedulable)
-    assert decision.preemption is None
+    assert victims_of(machine.decide(), "a1") == victims
 
 
 def test_pods_without_a_quota_preempt_only_each_other() -> None:
@@ -90,10 +77,7 @@ def test_pods_without_a_quota_preempt_only_each_other() -> None:
     machine.put(asks("a0", "a", priority=-5), node="n")
     machine.put(asks("free", "other", priority=1), node="n")
     machine.put(asks("new", "more", priority=5))
-    (decision,) = machine.decide()
-    assert isinstance(decision, Unschedulable)
-    assert decision.preemption is not None
-    assert [each.name for each in decision.preemption.victims] == ["free"]
+    assert victims_of(machine.decide(), "new") == ["free"]
 
 
 def test_a_resource_that_a_pod_does_not_request_never_keeps_it_back() -> None:
@@ -115,7 +99,7 @@ def test_a_resource_that_no_quota_guarantees_is_not_bounded() -> None:
     requests = {"cpu": "1", "memory": "1Gi", "ephemeral-storage": "1Gi", "example.com/gpu": "1"}
     made = machine.place(*(pod(f"a{number}", requests, -number, namespace="a") for number in range(3)))
     assert (made["a0"], made["a1"]) == ("n", "n")
-    assert "the elastic quotas would exceed the sum of their min of example.com/gpu" in made["a2"]
+    assert "min of example.com/gpu" in made["a2"]
 
 
 def test_only_what_a_pod_requests_is_taken_back() -> None:
@@ -136,7 +120,7 @@ def test_only_what_a_pod_requests_is_taken_back() -> None:
 def test_a_raised_quota_lets_the_pod_in() -> None:
     """A change of a quota tries the pods that it held, without a wait for the queue's own times."""
     machine = cluster(quota("a", "1"))
-    assert "sum of their min" in machine.place(asks("big", "a", "2"))["big"]
+    assert "min of cpu" in machine.place(asks("big", "a", "2"))["big"]
     assert not machine.decide(1.0)
     machine.scheduler.put_other(*quota("a", "3"), machine.now)
     assert outcomes(machine.decide(10.0)) == {"big": "n"}
@@ -284,7 +268,7 @@ def test_sidecars_count() -> None:
     first["spec"]["initContainers"] = [{"name": "sidecar", "restartPolicy": "Always", "resources": requests}]
     made = machine.place(first, asks("second", "a", priority=-1))
     assert made["first"] == "n"
-    assert "sum of their min" in made["second"]
+    assert "min of cpu" in made["second"]
 
 
 @pytest.mark.parametrize("bound", ["min", "max"])
@@ -294,7 +278,7 @@ def test_a_bound_that_is_no_amount_refuses_pods_that_request_it(bound: str) -> N
     odd["spec"][bound]["cpu"] = "1e1.5"  # valid by the schema of the custom resource
     machine = cluster((kind, odd), quota("b", "1"))
     made = machine.place(asks("a", "a"), asks("b", "b"), pod("none", {"memory": "1Mi"}, namespace="a"))
-    assert f"elastic quota a/quota: spec.{bound}.cpu: not a quantity: '1e1.5'" in made["a"]
+    assert f"a/quota: spec.{bound}.cpu: " in made["a"]
     assert made["b"] == made["none"] == "n"
     assert machine.scheduler.unreadable_quotas.keys() == {"a/quota"}
 

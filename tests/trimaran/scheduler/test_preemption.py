@@ -101,33 +101,25 @@ class Case:
         return answer.node_name, [victim.name for victim in answer.victims]
 
 
-def test_the_fewest_and_least_important_pods_of_a_node_leave() -> None:
-    """Pods come back by priority as long as the pending pod fits."""
-    pods = [pod("a", 400, 3, "n"), pod("b", 300, 2, "n"), pod("c", 300, 1, "n")]
-    assert Case(NodeTable([node("n")], pods)).victims(pod("p", 200, 9)) == ("n", ["c"])
-    assert Case(NodeTable([node("n")], pods)).victims(pod("p", 500, 9)) == ("n", ["b", "c"])
-
-
-def test_a_more_important_pod_leaves_if_the_less_important_ones_are_too_small() -> None:
-    """A large pod that cannot come back leaves room for smaller ones."""
-    pods = [pod("big", 900, 3, "n"), pod("small", 100, 1, "n")]
-    assert Case(NodeTable([node("n")], pods)).victims(pod("p", 800, 9)) == ("n", ["big"])
-
-
-def test_of_pods_with_one_priority_the_youngest_leaves() -> None:
-    """The start time decides between equal priorities."""
-    pods = [pod("old", 500, 1, "n", 10.0), pod("young", 500, 1, "n", 20.0)]
-    assert Case(NodeTable([node("n")], pods)).victims(pod("p", 500, 9)) == ("n", ["young"])
+@pytest.mark.parametrize(
+    ("pods", "cpu", "victims"),
+    [
+        ([pod("a", 400, 3, "n"), pod("b", 300, 2, "n"), pod("c", 300, 1, "n")], 200, ["c"]),
+        ([pod("a", 400, 3, "n"), pod("b", 300, 2, "n"), pod("c", 300, 1, "n")], 500, ["b", "c"]),
+        ([pod("big", 900, 3, "n"), pod("small", 100, 1, "n")], 800, ["big"]),  # the small one is too small
+        ([pod("old", 500, 1, "n", 10.0), pod("young", 500, 1, "n", 20.0)], 500, ["young"]),  # the start decides
+    ],
+)
+def test_the_fewest_and_least_important_pods_of_a_node_leave(pods: list[Pod], cpu: int, victims: list[str]) -> None:
+    """Pods come back by priority, and then by start, as long as the pending pod fits."""
+    assert Case(NodeTable([node("n")], pods)).victims(pod("p", cpu, 9)) == ("n", victims)
 
 
 def test_pods_of_the_same_or_a_higher_priority_stay() -> None:
     """Without pods of lower priority the message says so."""
     answer = Case(NodeTable([node("n")], [pod("a", 1000, 9, "n")])).preempt(pod("p", 500, 9))
-    assert answer == Rejection(
-        "preemption: 0/1 nodes are available: 1 No preemption victims found for incoming pod.",
-        needs_room=True,
-        ends_nomination=True,
-    )
+    text = "preemption: 0/1 nodes are available: 1 No preemption victims found for incoming pod."
+    assert answer == Rejection(text, needs_room=True, ends_nomination=True)
 
 
 def test_nodes_where_preemption_cannot_help_are_no_candidates() -> None:
@@ -135,11 +127,8 @@ def test_nodes_where_preemption_cannot_help_are_no_candidates() -> None:
     table = NodeTable([node("a", zone="x"), node("b", zone="y")], [pod("v", 1000, 0, "a"), pod("w", 1000, 0, "b")])
     assert Case(table).victims(pod("p", 500, 9, node_selector={"zone": "y"})) == ("b", ["w"])
     answer = Case(table).preempt(pod("p", 2000, 9, node_selector={"zone": "y"}))
-    assert answer == Rejection(
-        f"preemption: 0/2 nodes are available: 1 {FULL}, 1 Preemption is not helpful for scheduling.",
-        needs_room=True,
-        ends_nomination=True,
-    )
+    text = f"preemption: 0/2 nodes are available: 1 {FULL}, 1 Preemption is not helpful for scheduling."
+    assert answer == Rejection(text, needs_room=True, ends_nomination=True)
 
 
 def test_a_static_filter_after_the_first_refusal_still_excludes_a_node() -> None:
