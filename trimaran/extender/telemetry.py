@@ -101,7 +101,7 @@ class ExtenderTelemetry(ServiceTelemetry):
             self._ages.observe(age_seconds)
 
     def count_placement(self, decision: Decision, herd_ratio: float) -> None:
-        """Observe the rank and margin of the chosen node, and set the share of the last 100 pods on one node."""
+        """Observe rank and margin of the chosen node, and set the largest share of the last 100 pods on one node."""
         self._herd.set(herd_ratio)
         chosen, mode = decision.chosen, _mode(decision.active)
         if chosen is not None and chosen.rank is not None and chosen.margin is not None:

@@ -166,7 +166,7 @@ def _values(nodes: Iterable[yaml.Node | None], key: str) -> list[yaml.Node]:
 
 
 def _texts(nodes: Iterable[yaml.Node], key: str) -> Iterator[yaml.ScalarNode]:
-    """Yield the values of a key that are strings for kube-scheduler; it refuses other values."""
+    """Yield the values of a key, without values that kube-scheduler refuses because they are not strings."""
     for node in _values(nodes, key):
         if isinstance(node, yaml.ScalarNode) and isinstance(scalar_value(node), str):
             yield node

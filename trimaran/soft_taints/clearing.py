@@ -184,7 +184,7 @@ class _NodeCleaner:
             object_requests.patch(self._api, object_path("Node", name), patch, Deadline.after(WRITE_SECONDS))
         except REQUEST_FAILURES as error:
             failure = describe(error)
-            # Admission also answers 403, and may do so for this node only; every other node is then worth a try.
+            # Admission plugins also answer 403, perhaps for this node only: go on with the other nodes.
             if failure.status == requests.codes.forbidden and _RBAC in failure.reason:
                 raise TrimaranError(f"{self._cleared}; {failure.reason}; {needed_rule(NODES, 'patch')}") from error
             return failure.reason

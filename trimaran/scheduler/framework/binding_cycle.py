@@ -103,7 +103,7 @@ class BindingCycle:
         return Waiting(pod, decision.node_name)
 
     def announce(self, decisions: Iterable[Decision]) -> None:
-        """Queue the decisions on other pods of a gang, which :meth:`next` returns."""
+        """Queue the decisions on the other pods of a gang, for :meth:`next` to return."""
         self._approved.extend(decisions)
 
     def next(self, now: float) -> Decision | None:

@@ -61,7 +61,7 @@ class Gang:
 
 
 class GangDirectory:
-    """Gangs by identity. For one thread."""
+    """Gangs of the cluster by their identity, with their pods. For one thread."""
 
     def __init__(self) -> None:
         self._gangs: dict[GangRef, Gang] = {}

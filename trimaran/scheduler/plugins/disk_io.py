@@ -140,7 +140,7 @@ class NodeDiskIO(WithoutNodeTerms, FilterPlugin, PreFilterPlugin):
         return None
 
     def filter(self, pod: Pod, nodes: NodeTable, rows: Rows = EVERY_ROW) -> FilterVerdict | None:
-        """Return the nodes with a disk for the pod; None for a pod that asks for nothing."""
+        """Return the nodes with a disk for the pod; None for a pod that requests no throughput."""
         asked = _request_of(pod)
         if asked is None:
             return None
@@ -149,7 +149,7 @@ class NodeDiskIO(WithoutNodeTerms, FilterPlugin, PreFilterPlugin):
         return FilterVerdict(np.array(fits, np.bool_), _NO_DISK)
 
     def skips(self, pod: Pod) -> bool:
-        """Return true for a pod that asks for nothing."""
+        """Return true for a pod that requests no throughput."""
         return _request_of(pod) is None
 
     def pod_terms(self, pods: Sequence[Pod], node: Terms, nodes: NodeTable, rows: Rows) -> Terms:  # noqa: ARG002
@@ -190,7 +190,7 @@ class NodeDiskIO(WithoutNodeTerms, FilterPlugin, PreFilterPlugin):
 
 
 def read_request(pod: Pod) -> Throughput | None:
-    """Return the throughput that a pod asks for; None if it asks for nothing.
+    """Return the throughput that a pod requests; None if it requests none.
 
     Raises:
         ValueError: the annotation is not valid.
@@ -214,7 +214,7 @@ def _request_of(pod: Pod) -> Throughput | None:
     try:
         return read_request(pod)
     except ValueError:
-        return None  # PreFilter says why
+        return None  # PreFilter refuses the pod, with the reason
 
 
 def _bytes(written: Any, where: str) -> int:

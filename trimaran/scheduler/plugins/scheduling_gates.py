@@ -5,7 +5,7 @@ from trimaran.scheduler.framework.extension_points import PreEnqueuePlugin, Reje
 
 
 class SchedulingGates(PreEnqueuePlugin):
-    """Keeps a pod out of the queue as long as its ``spec.schedulingGates`` has an entry."""
+    """Plugin that keeps a pod out of the queue as long as its ``spec.schedulingGates`` has an entry."""
 
     name = "SchedulingGates"
 

@@ -46,7 +46,7 @@ class SeccompProfiles(Protocol):
     """SeccompProfiles of the cluster."""
 
     def version(self, kind: str) -> int:
-        """Return a number that grows with every change of an object of a kind."""
+        """Return a number that increases whenever an object of a kind changes."""
         ...
 
     def seccomp_profile(self, name: str) -> Syscalls:

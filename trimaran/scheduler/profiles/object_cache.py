@@ -122,7 +122,7 @@ class ObjectCache:
         return self._objects["PodDisruptionBudget"].values()
 
     def version(self, kind: str) -> int:
-        """Return a number that grows with every change of an object of a kind."""
+        """Return a number that increases whenever an object of a kind changes."""
         return self._versions[kind]
 
     def node_topology(self, node_name: str) -> NodeTopology | None:

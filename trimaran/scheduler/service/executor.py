@@ -43,7 +43,7 @@ class DecisionExecutor:
         self._binder, self._statuses, self._events = binder, statuses, events
         self._event_queue, self._telemetry, self._names = event_queue, telemetry, frozenset(scheduler_names)
         self._pending: dict[str, tuple[float, int]] = {}  # by uid: when the pod was first seen pending, attempts
-        self._cycle_seconds: dict[str, float] = {}  # by uid, of pods that are being bound
+        self._cycle_seconds: dict[str, float] = {}  # duration of the cycle by uid, for pods that are being bound
         self._bound: OrderedDict[str, str] = OrderedDict()  # node names by uid of the pods that were bound last
 
     def start(self) -> None:

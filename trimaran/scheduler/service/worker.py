@@ -185,7 +185,7 @@ class SchedulerWorker(ControllerWorker):
             has_ended = executor.stop()
             for connection in opened:
                 connection.close()
-            leadership.stop(release=has_ended)  # a request without an answer may still be executed
+            leadership.stop(release=has_ended)  # keep the Lease if a request may still be executed
 
         self._closing.callback(stop)
         return executor

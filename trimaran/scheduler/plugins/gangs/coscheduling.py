@@ -98,7 +98,7 @@ class Coscheduling(QueueSortPlugin, PreFilterPlugin, PostFilterPlugin, ReservePl
 
     def __init__(self, gangs: GangDirectory, arguments: CoschedulingArgs = CoschedulingArgs()) -> None:
         self._gangs, self._arguments = gangs, arguments
-        self._starved: dict[str, Gang] = {}  # gangs that lack room, by identity
+        self._starved: dict[str, Gang] = {}  # gangs that lack free nodes, by identity
         self._rejected: set[str] = set()  # uids of waiting pods whose rejection is under way
         self._handle: SchedulerHandle | None = None
         self._lowest = LowestPriorities()

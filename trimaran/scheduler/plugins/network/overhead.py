@@ -41,7 +41,7 @@ from trimaran.scheduler.plugins.network.placed_workloads import PlacedWorkloads
 
 _UNKNOWN_COST: Final = 100
 _SAME_ZONE_COST: Final = 1
-_NEAR, _NOWHERE, _NO_COST = -1, -2, -3  # in place of a cost between places
+_NEAR, _NOWHERE, _NO_COST = -1, -2, -3  # in the table of costs: pairs that have no cost in the topology
 Place = tuple[str, str]
 """Region and zone of a node; empty without the label."""
 

@@ -116,7 +116,7 @@ class TopologySource(Protocol):
     """Topologies of the cluster."""
 
     def version(self, kind: str) -> int:
-        """Return a number that grows with every change of an object of a kind."""
+        """Return a number that increases whenever an object of a kind changes."""
         ...
 
     def node_topology(self, node_name: str) -> NodeTopology | None:

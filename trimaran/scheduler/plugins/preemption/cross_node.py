@@ -100,7 +100,7 @@ class CrossNodePreemption(DefaultPreemption):
         return best, reasons
 
     def leaving(self, row: int, nodes: NodeTable) -> Iterable[Pod]:  # noqa: ARG002  wherever they are
-        """Return the terminating pods for which a pod that is nominated to a row waits: those on all nodes."""
+        """Return the terminating pods of all nodes: a pod that is nominated to a row may wait for the end of any."""
         return (placed.pod for _, placed in nodes.placed_pods() if placed.pod.terminating)
 
     def _removable(self, pod: Pod, nodes: NodeTable) -> "_Removable":

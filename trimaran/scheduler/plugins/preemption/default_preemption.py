@@ -175,7 +175,7 @@ class DefaultPreemption(PostFilterPlugin):
         return ""
 
     def leaving(self, row: int, nodes: NodeTable) -> Iterable[Pod]:
-        """Return the pods for whose end a pod that is nominated to a row may wait."""
+        """Return the pods on a row: a pod that is nominated to the row may wait for the end of any of them."""
         return (placed.pod for placed in nodes.placed_on(row))
 
     def is_awaited(self, leaving: Pod, pod: Pod, nodes: NodeTable) -> bool:  # noqa: ARG002  for subclasses

@@ -38,7 +38,7 @@ class OwnNodes:
         self._tainted: Bools = np.zeros(0, np.bool_)
 
     def tainted(self, nodes: NodeTable) -> Bools:
-        """Return a mask of the nodes with such a taint, shape (nodes,)."""
+        """Return a mask of the nodes with a taint that keeps other schedulers' pods away, shape (nodes,)."""
         if nodes.rows is not self._rows:
             self._rows = nodes.rows
             self._tainted = np.fromiter(map(keeps_others_away, nodes.nodes), np.bool_, len(nodes))

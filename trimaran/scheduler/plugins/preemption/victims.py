@@ -203,7 +203,7 @@ class VictimSearch:
     def _bring_back(
         self, plan: NodeTable, pods: _Removable, by_requests: Candidate | tuple[str, ...]
     ) -> Candidate | DominatedCandidate | tuple[str, ...]:
-        """Restore removed pods of a node in the plan, as many as possible; return the result of the node."""
+        """Restore as many removed pods of a node as possible; return the candidate, or why there is none."""
         rows, name = np.array([pods.row]), self._nodes.names[pods.row]
         result = run_filters(self._filters, self._pod, plan, rows)
         if not result.feasible[0]:
@@ -241,7 +241,7 @@ class VictimSearch:
     def _try_together(
         self, filters: Sequence[FilterPlugin], removable: Sequence[_Removable]
     ) -> Iterator[tuple[int, Candidate | tuple[str, ...]]]:
-        """Yield the result of each row, computed for all rows at once; filters may depend on sums over pods only."""
+        """Yield each row and its candidate, or why there is none; filters may only depend on sums over the pods."""
         if not removable:
             return
         plan = self._nodes.copy()
@@ -282,7 +282,7 @@ class VictimSearch:
 
 
 def _begun(cost: tuple[float, ...], victim: Pod) -> tuple[float, ...]:
-    """Return the first elements of a cost without violations, with a further, less important victim."""
+    """Add a less important victim to the first three elements of a candidate's cost, which has no violations."""
     if not cost:
         return 0, victim.priority, victim.priority - _LEAST_PRIORITY
     return *cost[:2], cost[2] + victim.priority - _LEAST_PRIORITY

@@ -96,7 +96,7 @@ def _existing(claims: Sequence[ClaimMatches], size: int) -> Int64s:
 
 
 def _to_make(claims: Sequence[ClaimMatches], size: int) -> Int64s:
-    """Return requested size, free space and number of the volumes to make for claims, shape (3, nodes).
+    """Return requested size, free space and number of the new volumes for claims, shape (3, nodes).
 
     A claim counts where the CSI driver reports free space. All claims of a class share that space.
     """

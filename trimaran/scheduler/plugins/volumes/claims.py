@@ -55,7 +55,7 @@ def claims_of(pod: Pod, objects: Storage) -> PodClaims:
 
 
 def _problem(pod: Pod, name: str, claim: Claim | None, *, is_ephemeral: bool) -> str:
-    """Return why a claim cannot be used by a pod now; "" if it can, or will be."""
+    """Return the reason why a pod cannot use a claim, bound or unbound; "" if there is none."""
     if claim is None:
         if is_ephemeral:
             return f'waiting for ephemeral volume controller to create the persistentvolumeclaim "{name}"'
