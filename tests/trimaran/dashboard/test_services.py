@@ -40,12 +40,7 @@ def test_a_scheduler_that_binds_is_shown() -> None:
     with served_app(scheduler_app(ATTEMPTS)) as url:
         context = PageContext(scheduler=SchedulerState(JsonService("scheduler", url)))
         tile, page = texts(actor_tiles(context)[2]), texts(decisions.layout(None, {}, context))  # type: ignore[arg-type]
-    for text in (
-        "placed 3 pods",
-        "mode bind, scores by measured load",
-        "60 % of its attempts",
-        "5 pods wait, 4 of them",
-    ):
+    for text in ("placed 3 pods", "mode bind", "60 % of its attempts", "5 pods wait, 4 of them"):
         assert text in tile
     for text in ("Mode bind: it places pods", "unschedulable", "backoff", "error"):
         assert text in page
@@ -103,7 +98,7 @@ def test_a_scheduler_in_shadow_is_shown() -> None:
     with served_app(scheduler_app({}, SHADOW)) as url:
         context = PageContext(scheduler=SchedulerState(JsonService("scheduler", url)))
         tile, page = texts(actor_tiles(context)[2]), texts(decisions.layout(None, {}, context))  # type: ignore[arg-type]
-    for text in ("does not act, only compares", "mode shadow", "8 pods compared, 75 % on the same node"):
+    for text in ("mode shadow", "8 pods compared, 75 %"):
         assert text in tile
     assert page.index("shop/b") < page.index("shop/a")
     assert "nodes?node=node-2" in page

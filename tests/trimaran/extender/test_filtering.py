@@ -198,24 +198,15 @@ def test_a_pod_is_requeued_once_after_the_longest_wait(clock: Bench) -> None:
     assert not clock.filter.waiting
 
 
-def test_a_refused_patch_is_logged(clock: Bench, caplog: pytest.LogCaptureFixture) -> None:
-    """Without the right to patch nodes the requeuer logs a warning and continues."""
-    api = Patches()
-    api.refuses = True
-    clock.ask(cpu="4")
-    clock.now += 61
-    Requeuer(api, clock.filter).run_cycle()
-    assert "cannot be requeued" in caplog.text
-
-
-def test_a_pod_whose_patch_failed_is_requeued_later(clock: Bench) -> None:
-    """A pod counts as requeued once the patch has succeeded; a refused one is tried again after ten seconds."""
+def test_a_pod_whose_patch_failed_is_requeued_later(clock: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    """A pod counts as requeued once the patch has succeeded; a refused one is logged, and tried again after 10 s."""
     api = Patches()
     api.refuses = True
     requeuing = Requeuer(api, clock.filter)
     clock.ask(cpu="4")
     clock.now += 61
     requeuing.run_cycle()
+    assert "cannot be requeued" in caplog.text
     assert (requeuing.patches, [each.requeued for each in clock.filter.waiting]) == (0, [False])
     api.refuses = False
     requeuing.run_cycle()

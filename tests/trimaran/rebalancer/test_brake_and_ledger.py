@@ -183,24 +183,15 @@ def test_an_unreadable_ledger_is_an_error(text: str) -> None:
         ({"planned_at": "yesterday"}, "moves[0].planned_at"), ({"planned_at": None}, "moves[0].planned_at"),
         ({"restarts": 1.5}, "moves[0].restarts"), ({"refusals": True}, "moves[0].refusals"),
         ({"uid": 7}, "moves[0].uid"), ({"state": "flying"}, "moves[0].state"), ({"measured": []}, "moves[0].measured"),
+        ({"moves": {}}, "moves"), ({"moves": "none"}, "moves"), ({"moves": None}, "moves"), ({"brake": "set"}, "brake"),
+        ({"brake": {"reason": "lost"}}, "brake"), ({"wait": "1"}, "wait"),
     ],
 )  # fmt: skip
 def test_a_field_of_another_type_makes_the_ledger_unreadable(changes: dict[str, Any], field: str) -> None:
-    """The message names the field; a caller does not meet the value later, in the middle of a move."""
+    """The message names the field; a brake that cannot be read is not taken for one that is released."""
     document = orjson.loads(Ledger().put(landed(1)).to_json())
-    document["moves"][0].update(changes)
+    (document["moves"][0] if "." in field else document).update(changes)
     with pytest.raises(ValueError, match=r"not a ledger: .*\$\." + re.escape(field)):
-        Ledger.from_json(orjson.dumps(document).decode())
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [{"moves": {}}, {"moves": "none"}, {"moves": None}, {"brake": "set"}, {"brake": {"reason": "lost"}}, {"wait": "1"}],
-)
-def test_a_part_of_another_type_makes_the_ledger_unreadable(changes: dict[str, Any]) -> None:
-    """A brake that cannot be read is not taken for a brake that is released."""
-    document = {**orjson.loads(Ledger().put(landed(1)).to_json()), **changes}
-    with pytest.raises(ValueError, match=r"not a ledger: .*\$\." + next(iter(changes))):
         Ledger.from_json(orjson.dumps(document).decode())
 
 

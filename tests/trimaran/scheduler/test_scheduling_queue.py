@@ -29,6 +29,13 @@ def popped(queue: SchedulingQueue, now: float) -> list[str]:
     return entries
 
 
+def fail(queue: SchedulingQueue, now: float, plugin: str, **options: float) -> None:
+    """Pop the next pod, which a plugin refuses at once."""
+    entry = queue.pop(now)
+    assert entry is not None
+    queue.retry(entry, now, {plugin}, **options)
+
+
 def test_order_is_by_priority_then_by_age() -> None:
     """The highest priority comes first, then the pod that waits longest."""
     queue = queue_of(Pod("old"), Pod("high", priority=5), Pod("young"), Pod("low", priority=-1))
@@ -62,9 +69,7 @@ def test_backoff_doubles_from_one_second_to_ten() -> None:
 def test_an_unschedulable_pod_waits_for_an_event_that_may_help() -> None:
     """Only an event that a refusing plugin names requeues the pod."""
     queue = queue_of(Pod("a"))
-    entry = queue.pop(0.0)
-    assert entry is not None
-    queue.retry(entry, 0.0, {"Fit"})
+    fail(queue, 0.0, "Fit")
     queue.move(ASSIGNED, 20.0)
     assert popped(queue, 20.0) == []
     queue.move(GONE, 30.0)
@@ -74,9 +79,7 @@ def test_an_unschedulable_pod_waits_for_an_event_that_may_help() -> None:
 def test_an_event_during_the_backoff_does_not_shorten_it() -> None:
     """An event moves the pod to the backoff queue, whose time stays."""
     queue = queue_of(Pod("a"))
-    entry = queue.pop(0.0)
-    assert entry is not None
-    queue.retry(entry, 0.0, {"Fit"})
+    fail(queue, 0.0, "Fit")
     queue.move(GONE, 0.1)
     assert queue.counts == {"active": 0, "backoff": 1, "unschedulable": 0, "gated": 0}
     assert popped(queue, 0.9) == []
@@ -97,9 +100,7 @@ def test_the_pod_that_caused_an_event_is_left_out() -> None:
     """A pod is not requeued by the room that it itself gave back."""
     queue = queue_of(Pod("a"), Pod("b"))
     for _ in range(2):
-        entry = queue.pop(5.0)
-        assert entry is not None
-        queue.retry(entry, 5.0, {"Fit"})
+        fail(queue, 5.0, "Fit")
     queue.move(GONE, 20.0, but="default/a")
     assert popped(queue, 20.0) == ["b"]
     assert queue.counts["unschedulable"] == 1
@@ -108,9 +109,7 @@ def test_the_pod_that_caused_an_event_is_left_out() -> None:
 def test_an_unschedulable_pod_is_tried_again_after_five_minutes() -> None:
     """Without any event the pod is flushed after five minutes."""
     queue = queue_of(Pod("a"))
-    entry = queue.pop(0.0)
-    assert entry is not None
-    queue.retry(entry, 0.0, {"Name"})
+    fail(queue, 0.0, "Name")
     assert queue.next_at() == 300.0
     assert popped(queue, 299.9) == []
     assert popped(queue, 300.0) == ["a"]
@@ -119,22 +118,14 @@ def test_an_unschedulable_pod_is_tried_again_after_five_minutes() -> None:
 def test_a_time_requeues_an_unschedulable_pod_without_an_event() -> None:
     """The first of the two counts, after the backoff, and only once."""
     queue = queue_of(Pod("a"))
-    entry = queue.pop(0.0)
-    assert entry is not None
-    queue.retry(entry, 0.0, {"Fit"}, retry_at=10.0)
+    fail(queue, 0.0, "Fit", retry_at=10.0)
     assert queue.next_at() == 10.0
     assert popped(queue, 9.9) == []
-    entry = queue.pop(10.0)
-    assert entry is not None
-    queue.retry(entry, 10.0, {"Fit"}, retry_at=10.5)
+    fail(queue, 10.0, "Fit", retry_at=10.5)
     assert popped(queue, 11.9) == []  # its backoff
-    entry = queue.pop(12.0)
-    assert entry is not None
-    queue.retry(entry, 12.0, {"Fit"}, retry_at=22.0)
+    fail(queue, 12.0, "Fit", retry_at=22.0)
     queue.move(GONE, 20.0)
-    entry = queue.pop(20.0)
-    assert entry is not None
-    queue.retry(entry, 20.0, {"Fit"})
+    fail(queue, 20.0, "Fit")
     assert popped(queue, 30.0) == []
     assert queue.next_at() == 320.0
 
@@ -142,9 +133,7 @@ def test_a_time_requeues_an_unschedulable_pod_without_an_event() -> None:
 def test_a_changed_pod_is_tried_again_but_a_new_nomination_is_no_change() -> None:
     """New labels requeue a pod; the nomination that the scheduler wrote does not."""
     queue = queue_of(Pod("a"))
-    entry = queue.pop(0.0)
-    assert entry is not None
-    queue.retry(entry, 0.0, {"Name"})
+    fail(queue, 0.0, "Name")
     queue.put(Pod("a", nominated_node_name="n1"), 20.0)
     assert popped(queue, 20.0) == []
     queue.put(Pod("a", labels={"tier": "web"}), 21.0)
