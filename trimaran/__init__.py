@@ -3,4 +3,4 @@
 The other packages are :mod:`watcher`, :mod:`client`, :mod:`scoring` and :mod:`runtime`.
 """
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
