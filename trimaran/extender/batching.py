@@ -5,7 +5,7 @@ from typing import Any
 
 from scoring.kubernetes_version import KUBERNETES_VERSIONS, known_version
 
-_SINCE = "1.35"  # on by default
+_SINCE = "1.35"  # first version in which batching is on by default
 _LOST = (
     "batching: with an extender kube-scheduler schedules each of many identical pods by itself, in all profiles (see "
     "docs/kubernetes-features.md#batching)"

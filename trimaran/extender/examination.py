@@ -52,10 +52,10 @@ def _steps(status: Mapping[str, Any]) -> Iterator[Check]:
 
 def _cluster_steps(cluster: Mapping[str, Any]) -> Iterator[Check]:
     seen = f"{cluster['nodes']} nodes, {cluster['pods']} pods on them, {cluster['in_flight']} in flight"
-    is_heard = cluster.get("heard", True)  # an older extender does not say
+    is_heard = cluster.get("heard", True)  # absent in older extenders
     heard = "last responded" if is_heard else "has not responded since the start,"
     message = f"{seen}; the API server {heard} {cluster['age_seconds']} s ago"
     failures = [*([] if cluster["synced"] else ["the first full lists have not arrived"]), *cluster["failures"]]
     yield cluster_step("extender", message, failures, cluster["age_seconds"], "cluster.kube_config")
     yield from unreadable_steps("extender", cluster["unreadable"])
-    yield from unknown_node_steps("extender", cluster.get("unknown_nodes", {}))  # an older extender does not say
+    yield from unknown_node_steps("extender", cluster.get("unknown_nodes", {}))  # absent in older extenders

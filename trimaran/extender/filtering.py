@@ -135,7 +135,7 @@ class NodeFilter:
         """Record that a waiting pod was requeued after ``max_wait_seconds``."""
         uid = waiting.args.pod.uid
         with self._lock:
-            if uid in self._waiting:  # it may have passed meanwhile
+            if uid in self._waiting:  # the pod may have passed since
                 self._waiting[uid] = replace(self._waiting[uid], requeued=True)
 
     def answer(self, args: ExtenderArgs, victims: VictimUids = MappingProxyType({})) -> FilterResult:

@@ -23,7 +23,7 @@ class EventRecorder:
         self._namespace = namespace
 
     def record(self, why: str) -> None:
-        """Write an Event in the background: an outage began for this reason, or ended if the reason is empty."""
+        """Write an Event in the background about the begin of an outage, or about its end if the reason is empty."""
         message = f"Nodes are not scored by their load: {why}" if why else "Nodes are scored by their load again"
         self.announce("LoadUnknown" if why else "LoadKnown", message, is_warning=bool(why))
 

@@ -70,7 +70,7 @@ class Requeuer:
 
     def _node_to_patch(self, now: float) -> tuple[str, RejectedPod | None]:
         """Return the node to patch, "" if none; and the pod to requeue if its wait is the reason, else None."""
-        may_cool = now - self._patched_at >= _PATCH_INTERVAL_SECONDS  # pods that have waited need no interval
+        may_cool = now - self._patched_at >= _PATCH_INTERVAL_SECONDS  # the interval is not for pods that have waited
         for waiting in self._filtering.waiting[:_PODS_PER_CYCLE]:
             names = waiting.args.node_names
             if self._filtering.has_waited(waiting):

@@ -38,7 +38,7 @@ _FILES = ("caFile", "certFile", "keyFile")
 
 @dataclass(frozen=True)
 class KubeSchedulerProgram:
-    """Program of a kube-scheduler, which may have plugins that Kubernetes does not have.
+    """Executable of a kube-scheduler, with the plugins of Kubernetes and possibly others.
 
     Attributes:
         path: path of the program.

@@ -59,7 +59,7 @@ class HotNodes:
     level: str = "hot"
     off: str = ""
     _hot: dict[str, float] | None = None  # None: unknown, at the start and after another replica wrote
-    _became_hot: dict[str, float] = field(default_factory=dict)  # Unix time; without nodes found tainted
+    _became_hot: dict[str, float] = field(default_factory=dict)  # Unix time; unknown for nodes found tainted
     _above: dict[str, float] = field(default_factory=dict)  # Unix time since which the load has been at the limit
     _loads: dict[str, float] = field(default_factory=dict)
 

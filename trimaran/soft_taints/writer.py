@@ -178,7 +178,7 @@ class NodeWriter:
         written = []
         for number, (_, name, patch) in enumerate(due):
             is_retry = self._backoff.failures(name) > 0  # then all further patches are retries, too
-            # After an interruption of the Lease, as by a suspension, the loads and states that were read are outdated.
+            # After the process was suspended and lost the Lease, the loads and states that it read are outdated.
             is_over_budget = self._tokens < 1 or (is_retry and self._retry_tokens < 1)
             if is_over_budget or self._monotonic() >= ends_at or self._term() != term:
                 self.counts.deferred = len(due) - number
@@ -302,7 +302,7 @@ class NodeWriter:
             self._backoff.record_failure(name, self._monotonic())
             status = getattr(getattr(error, "response", None), "status_code", None)
             if status == requests.codes.conflict:
-                counts.conflicts += 1  # succeeds once the watch has delivered the change
+                counts.conflicts += 1  # the next patch succeeds once the watch has delivered the change
             else:
                 counts.failures += 1
                 _log.warning("node could not be patched", extra={"node": name, "error": describe(error).reason})

@@ -33,7 +33,7 @@ from trimaran.extender.wire import ExtenderArgs
 MEGABYTE = 1 << 20
 PodKey = tuple[str, str]
 """Identity of a pod in the record: ``namespace/name``, and its uid."""
-_MAX_QUEUED = 5_000  # answers without a decision yet
+_MAX_QUEUED = 5_000  # scored requests for which no decision is opened yet
 _HERD_PODS = 100
 _BATCH = 4  # decisions closed between two pauses
 _PAUSE_SECONDS = 0.001
@@ -135,7 +135,7 @@ class DecisionRecord:
 
     def explain(self, pod: str) -> dict[str, Any] | None:
         """Return the last decision about the pod ``namespace/name`` as a JSON object; None if not recorded."""
-        self._drain_queue()  # the pod may have been answered just now
+        self._drain_queue()  # the pod may have been scored just now
         with self._lock:
             key = self._last_key.get(pod)
             if key is None:

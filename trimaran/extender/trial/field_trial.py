@@ -22,8 +22,8 @@ from trimaran.extender.trial.report import trial_document
 from trimaran.extender.trial.state import TrialPlan, TrialState
 from trimaran.extender.trial.store import TrialStore, UnreadableTrial
 
-_MOST_BOUND = 100_000  # between two cycles
-_MOST_UNSAVED = 20  # blocks, while the API server is unreachable
+_MOST_BOUND = 100_000  # bound pods to remember between two cycles
+_MOST_UNSAVED = 20  # blocks to remember while the API server is unreachable
 _log = logging.getLogger(__name__)
 
 

@@ -127,7 +127,7 @@ class BindingCycle:
         return True
 
     def drop(self, uid: str) -> None:
-        """Give up a pod that was deleted or that another scheduler bound, if it is decided."""
+        """Give up a decided pod that was deleted or that another scheduler bound; ignore other pods."""
         placed = self._take(uid)
         if placed is not None:
             self._unreserve(placed.decision.pod, placed.decision.node_name)
@@ -241,7 +241,7 @@ class BindingCycle:
             self.give_up(placed.entry, node_name, now, (plugin,))
             self._approved.append(Unschedulable(pod, rejection.message, rejection.needs_room))
         for uid in tuple(self._preparing):
-            if uid in self._preparing:  # a plugin may have dropped it
+            if uid in self._preparing:  # a plugin may have dropped the pod
                 self._settle_prepared(self._placed[uid], now)
 
     def _settle_prepared(self, placed: _Placed, now: float) -> None:
@@ -257,7 +257,7 @@ class BindingCycle:
             self._approved.append(placed.decision)
             return
         if answer is False and now >= placed.until:
-            answer = Rejection("the effect of the writes before binding did not become visible in time")
+            answer = Rejection("the writes before the Binding took no visible effect in time")
         if isinstance(answer, Rejection):
             self._take(pod.uid)
             self.give_up(placed.entry, placed.decision.node_name, now, ())

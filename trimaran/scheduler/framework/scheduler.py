@@ -247,7 +247,7 @@ class Scheduler:
             self._moved(self._others.drop(kind, document), now)
 
     def use_load(self, metrics: MetricsTable | Judgment, levels: UseLevels | None = None) -> None:
-        """Score and filter by other metrics from now on; pods that a filter refused by the metrics are tried again.
+        """Score and filter by new metrics from now on; try the pods again that a filter refused by the old metrics.
 
         Args:
             metrics: metrics aligned to the table, or the judgment of a fallback policy.

@@ -172,7 +172,7 @@ class Volume:
         return self.claim is not None and self.claim[:2] == claim.key and self.claim[2] in {"", claim.uid}
 
     def suits(self, claim: Claim) -> bool:
-        """Return whether the volume may be bound to a claim, on the nodes of its affinity.
+        """Return whether the volume may be bound to a claim, apart from its node affinity.
 
         Source: ``FindMatchingVolume`` of k8s.io/component-helpers.
         """

@@ -121,7 +121,7 @@ class _NodeCalls:
         self._profiles = self._version = -1
         self._place: dict[str, int] = {}  # column of each call
         self._pods: Float64s = np.zeros(0)  # number of pods of each node
-        self._unneeded: Float64s = np.zeros(0)  # calls that the pods of a node do not need themselves already
+        self._unneeded: Float64s = np.zeros(0)  # number of unneeded calls on each node before another pod comes
         self._absent: Float64s = np.zeros((0, 0))  # number of pods of a node, for the calls that none of them may make
         self.host: Float64s = np.zeros((0, 0))
 

@@ -291,5 +291,5 @@ def _key(document: Mapping[str, Any]) -> Key:
 
 def _event(kind: str) -> ClusterEvent | None:
     if kind in _NO_EVENT:
-        return None  # makes no pod schedulable
+        return None  # changes of these kinds make no pod schedulable
     return ClusterEvent.VOLUME_CHANGED if kind in _STORAGE else ClusterEvent.OTHER_CHANGED

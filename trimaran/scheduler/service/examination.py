@@ -38,7 +38,7 @@ def _steps(status: Mapping[str, Any]) -> Iterator[Check]:
     message = f"{cluster['nodes']} nodes; the API server last responded {cluster['age_seconds']} s ago"
     yield cluster_step("scheduler", message, cluster["failures"], cluster["age_seconds"], "cluster.kube_config")
     yield from unreadable_steps("scheduler", cluster["unreadable"])
-    yield from unknown_node_steps("scheduler", cluster.get("unknown_nodes", {}))  # an older scheduler does not say
+    yield from unknown_node_steps("scheduler", cluster.get("unknown_nodes", {}))  # absent in older schedulers
     quotas = status.get("unreadable_quotas") or {}
     if quotas:
         details = tuple(masking.to_line(f"{name}: {why}") for name, why in quotas.items())

@@ -57,7 +57,7 @@ class StatusRule:
 
     @property
     def plural(self) -> str:
-        """Name of the kind in paths."""
+        """Plural name of the kind, as in paths of the API."""
         return self.path.rpartition("/")[2]
 
 
@@ -80,7 +80,7 @@ class ObjectStatusWriter:
         self._due: dict[Key, None] = {}
         self._stop = threading.Event()
         self._outage = OutageLog(_log, f"{rule.plural} cannot be updated; retrying", f"{rule.plural} are updated again")
-        self._turns = TurnGuard(_log, f"a status of {rule.plural} fails", f"statuses of {rule.plural} work again")
+        self._turns = TurnGuard(_log, f"no status for {rule.plural}", f"statuses of {rule.plural} are computed again")
         self._thread = threading.Thread(target=self._run, name=f"{rule.plural}-status", daemon=True)
         self.objects = _KeyedStore(rule.key_of_object, self._note)
         self.pods = _KeyedStore(rule.key_of_pod, self._note, rule.keep)

@@ -7,7 +7,7 @@ from runtime.kubernetes.objects import Pod
 from scoring.table.node_table import NodeTable
 from trimaran.scheduler.framework.gang_directory import Gang
 
-_MANY = 1000  # pods a node
+_MANY = 1000  # pods per node
 
 
 def are_alike(gang: Gang) -> bool:

@@ -96,7 +96,7 @@ class DefaultPreemption(PostFilterPlugin):
     """
 
     name = "DefaultPreemption"
-    requeued_by = frozenset()  # kube-scheduler, too, leaves this to the filters that refused the pod
+    requeued_by = frozenset()  # as in kube-scheduler, only events of the filters that refused a pod requeue it
 
     def __init__(
         self,
@@ -108,7 +108,7 @@ class DefaultPreemption(PostFilterPlugin):
         self.filters, self.budgets, self._dice, self._options = filters, budgets, dice, options
         self._lowest = LowestPriorities()
         self._own = OwnNodes()
-        self._decided: dict[str, tuple[Preemption, float]] = {}  # with its time, by the uid of the pending pod
+        self._decided: dict[str, tuple[Preemption, float]] = {}  # last preemption and its time, by uid of the preemptor
 
     def post_filter(
         self, pod: Pod, nodes: NodeTable, verdicts: Mapping[str, FilterVerdict], now: float

@@ -241,7 +241,7 @@ class VictimSearch:
     def _try_together(
         self, filters: Sequence[FilterPlugin], removable: Sequence[_Removable]
     ) -> Iterator[tuple[int, Candidate | tuple[str, ...]]]:
-        """Yield each row and its candidate, or why there is none; filters may only depend on sums over the pods."""
+        """Yield row and result of each node, all computed together; filters must depend on sums over its pods only."""
         if not removable:
             return
         plan = self._nodes.copy()

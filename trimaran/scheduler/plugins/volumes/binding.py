@@ -60,7 +60,7 @@ class VolumeBinding(FilterPlugin, ReservePlugin, PreBindPlugin, PostBindPlugin):
 
     def __init__(self, objects: Storage, *, binds_claims: bool = False) -> None:
         self._objects, self._binds_claims = objects, binds_claims
-        self._rows: NodeRows | None = None  # of the latest attempt
+        self._rows: NodeRows | None = None  # nodes in the latest attempt
         self._reserved: dict[str, _Reservation] = {}  # by uid of the pod
 
     def filter(self, pod: Pod, nodes: NodeTable, rows: Rows = EVERY_ROW) -> FilterVerdict | None:

@@ -81,4 +81,4 @@ class NodeVolumeLimits(FilterPlugin):
         storage_class = self._objects.storage_class(claim.storage_class) if claim.storage_class else None
         if storage_class is None or not storage_class.provisioner:
             return None
-        return storage_class.provisioner, f"{claim.namespace}/{claim.name}"  # a volume that is not made yet
+        return storage_class.provisioner, f"{claim.namespace}/{claim.name}"  # the volume is not provisioned yet

@@ -6,7 +6,7 @@ from typing import Protocol, runtime_checkable
 from trimaran.scheduler.plugins.storage_objects import Attachment, Claim, StorageCapacity, Volume, VolumeClass
 
 
-@runtime_checkable  # VolumeCapacityScore checks its arguments
+@runtime_checkable  # VolumeCapacityScore checks the types of its arguments
 class Storage(Protocol):
     """Source of claims, volumes and limits, such as :class:`~trimaran.scheduler.profiles.object_cache.ObjectCache`."""
 
