@@ -29,7 +29,7 @@ class PrioritizeOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ScoringDetails:
-    """Inputs and results of one scoring, kept to explain the scores later.
+    """Inputs and results of one scoring, from which the scores can be explained later.
 
     Attributes:
         scores: weighted sums and plugin scores of the known candidates; not affected by later changes of the cluster.

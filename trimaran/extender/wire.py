@@ -150,7 +150,7 @@ def _unique_names(value: object, place: str) -> tuple[str, ...]:
     if len(names) > MAX_CANDIDATES:
         raise BadRequest(f"{place} has {len(names):,} nodes; at most {MAX_CANDIDATES:,} are possible")
     if not set(map(type, names)) <= {str} or not all(names):
-        raise BadRequest(f"{place} has a node whose name is not a non-empty string")
+        raise BadRequest(f"{place}: the name of each node must be a non-empty string")
     return tuple(dict.fromkeys(names))
 
 

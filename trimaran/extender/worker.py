@@ -150,7 +150,7 @@ class ExtenderWorker(ControllerWorker):
         return view
 
     def _pods_to_share(self) -> ApiPods | None:
-        """Return the pod source of an embedded watcher, which reads the cluster view's pods; None without one."""
+        """Return the source of pods for an embedded watcher, which reads the cluster view; None if it is not needed."""
         access = self._settings.cluster
         if access.watcher or not self._settings.extender.learned_use:
             return None

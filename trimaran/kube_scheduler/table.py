@@ -32,7 +32,7 @@ class VersionTable:
 
 @cache
 def table_of(version: str) -> VersionTable:
-    """Return the table of a version in :data:`~scoring.kubernetes_version.KUBERNETES_VERSIONS`."""
+    """Return the structs, plugins and gates of a version in :data:`~scoring.kubernetes_version.KUBERNETES_VERSIONS`."""
     table = orjson.loads((files(__package__) / "table.json").read_bytes())
     number = KUBERNETES_VERSIONS.index(version)
 

@@ -24,7 +24,7 @@ from trimaran.soft_taints.node_state import NodeState, Object, node_reference
 from trimaran.soft_taints.settings import NodesSettings
 from trimaran.soft_taints.writer import COMPONENT, WRITE_SECONDS
 
-_IDENTITY = "trimaran-nodes-clear"  # the same for every run, so that a second run need not wait for the first one's
+_IDENTITY = "trimaran-nodes-clear"  # the same for every run, so that a second run can take the Lease of the first
 _MIN_LEASE_SECONDS = 60.0
 _RENEW_SECONDS = 20.0
 _WAIT_LEASES = 3  # in durations of the Lease: one while a replica stops, one until a killed replica's Lease expires

@@ -38,7 +38,7 @@ class HotNodeRule:
 
     def __post_init__(self) -> None:
         if self.cool_percent > self.hot_percent:
-            raise ValueError(f"cool_percent {self.cool_percent:g} is above hot_percent {self.hot_percent:g}")
+            raise ValueError(f"cool_percent {self.cool_percent:g} must not be above hot_percent {self.hot_percent:g}")
 
     def warm(self, percent: float) -> Self:
         """Return the rule for warm nodes, which include hot nodes: the same gap and time, and twice the fraction."""

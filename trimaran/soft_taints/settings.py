@@ -64,7 +64,7 @@ class NodesSection(Section):
         """Return the options of the node writer that these settings describe."""
         rule = HotNodeRule(self.hot_percent, self.cool_percent, self.min_hot_seconds, self.max_hot_fraction)
         if self.warm_percent >= self.hot_percent:
-            raise ValueError(f"warm_percent {self.warm_percent:g} is not below hot_percent {self.hot_percent:g}")
+            raise ValueError(f"warm_percent {self.warm_percent:g} must be below hot_percent {self.hot_percent:g}")
         if self.warm_taint_key == self.taint_key:
             raise ValueError(f"taint_key must not be {self.taint_key}, the key of the taint on warm nodes")
         windows = tuple(dict.fromkeys(self.windows))

@@ -64,10 +64,10 @@ def test_empty_or_missing_nodes_are_valid(nodes) -> None:
         (b'{"Pod": {"spec": {"containers": 7}}}', "the Pod cannot be read"),
         (b'{"Pod": {"spec": {"containers": [{"resources": {"requests": {"cpu": "much"}}}]}}}', "cannot be read"),
         (b'{"Pod": {"metadata": {"name": "a"}}, "NodeNames": "node-1"}', "NodeNames "),
-        (b'{"Pod": {"metadata": {"name": "a"}}, "NodeNames": ["node-1", 7]}', "NodeNames "),
+        (b'{"Pod": {"metadata": {"name": "a"}}, "NodeNames": ["node-1", 7]}', "NodeNames: "),
         (b'{"Pod": {"metadata": {"name": "a"}}, "Nodes": []}', "Nodes "),
         (b'{"Pod": {"metadata": {"name": "a"}}, "Nodes": {"items": {}}}', "Nodes.items "),
-        (b'{"Pod": {"metadata": {"name": "a"}}, "Nodes": {"items": [{}]}}', "the names of Nodes.items "),
+        (b'{"Pod": {"metadata": {"name": "a"}}, "Nodes": {"items": [{}]}}', "Nodes.items: "),
     ],
 )
 def test_an_invalid_body_is_refused_with_the_invalid_part(body: bytes, why: str) -> None:

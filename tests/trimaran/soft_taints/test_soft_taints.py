@@ -699,7 +699,7 @@ def test_each_setting_is_documented() -> None:
         (("--windows", "soon"), "nodes.windows"),
         (("--taints", "--set", "nodes.warm_percent=-2"), "nodes.warm_percent"),
         (("--taints", "--set", "nodes.lease_name=../x"), "nodes.lease_name"),
-        (("--taints", "--set", "nodes.warm_percent=80"), "warm_percent 80 is not below hot_percent 80"),
+        (("--taints", "--set", "nodes.warm_percent=80"), "warm_percent 80 must be below hot_percent 80"),
         (("--taints", "--set", "nodes.taint_key=trimaran.io/warm"), "taint_key must not be trimaran.io/warm"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Value of a user's PromQL query, from the Prometheus of the settings."""
+"""Value of a user's PromQL query, read from the Prometheus server in the settings."""
 
 import logging
 
@@ -26,7 +26,7 @@ class PromqlValue:
 
     def ask(self, query: str) -> float | None:
         """Return the current value of a query; if there is not exactly one, log a warning and return None."""
-        from watcher.providers.prometheus.provider import PrometheusProvider  # few trials have a query
+        from watcher.providers.prometheus.provider import PrometheusProvider  # imported late: few trials have a query
 
         try:
             series = list(PrometheusProvider(self._settings).series(query, Deadline.after(_SECONDS)))

@@ -64,7 +64,7 @@ class Preemption:
 
     def __post_init__(self) -> None:
         if not all(isinstance(pod, Pod) for pod in (*self.victims, *self.cleared)):
-            raise TypeError("victims and cleared must consist of pods")
+            raise TypeError("Preemption.victims and Preemption.cleared must consist of pods")
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class Wait:
 
     def __post_init__(self) -> None:
         if math.isnan(self.seconds):
-            raise ValueError("seconds must be a number, got NaN")
+            raise ValueError("Wait.seconds must be a number, got NaN")
 
 
 @dataclass(frozen=True)
@@ -115,9 +115,9 @@ class Rejection:
     def __post_init__(self) -> None:
         given: tuple[object, object] = (self.message, self.refused_by)
         if not isinstance(given[0], str) or not isinstance(given[1], frozenset):
-            raise TypeError("message must be a text, and refused_by a frozenset")
+            raise TypeError("Rejection.message must be a text, and Rejection.refused_by a frozenset")
         if self.retry_at is not None and math.isnan(self.retry_at):
-            raise ValueError("retry_at must be a number, got NaN")
+            raise ValueError("Rejection.retry_at must be a number, got NaN")
 
 
 @runtime_checkable

@@ -69,7 +69,7 @@ class GangDirectory:
         self._changed: dict[str, None] = {}  # uids of pods to try again, in order
 
     def of(self, pod: Pod) -> Gang | None:
-        """Return the gang of a known pod; None without one."""
+        """Return the gang of a known pod; None if the pod has no gang."""
         ref = self._ref_of.get(pod.uid)
         return None if ref is None else self._gangs[ref]
 
@@ -139,7 +139,7 @@ def placed_pods(gang: Gang, is_assumed: Callable[[str], bool]) -> int:
 
 
 def _read_labels(gang: Gang, pod: Pod) -> None:
-    """Read the gang's minimum number of pods from a pod's labels; of different numbers the largest one counts."""
+    """Read the gang's minimum number of pods from a pod's labels; if its pods differ, the largest number counts."""
     try:
         group = labelled_group(pod)
     except ValueError as error:

@@ -17,7 +17,7 @@ _log = logging.getLogger(__name__)
 
 
 def checked(answer: Answer, *kinds: type) -> Answer:
-    """Return the result of a plugin, if it has one of some types; ``type(None)`` stands for None.
+    """Return the result of a plugin if its type is one of ``kinds``; ``type(None)`` allows None.
 
     Raises:
         PluginResultError: the result has another type.

@@ -96,7 +96,7 @@ class SchedulerProfile:
         with blaming(self.queue_sort.name, "QueueSort"):
             key = checked(self.queue_sort.sort_key(pod, queued_at), tuple, list)
             if any(part != part for part in key):  # noqa: PLR0124  NaN
-                raise PluginResultError(f"{self.queue_sort.name}.sort_key: must have an order, got {key}")
+                raise PluginResultError(f"{self.queue_sort.name}.sort_key: must not contain NaN, got {key}")
             return key
 
     def gate(self, pod: Pod) -> Rejection | None:

@@ -255,7 +255,7 @@ class SchedulingQueue:
             self._enqueue(entry, now)
 
     def move(self, event: ClusterEvent, now: float, but: str = "") -> None:
-        """Requeue the unschedulable pods for which an event may make room, except the pod with the uid ``but``."""
+        """Requeue the unschedulable pods that may fit after an event, except the pod with the uid ``but``."""
         self._events += 1
         self._last_event[event] = self._events
         for refused_by in list(self._unschedulable.groups):

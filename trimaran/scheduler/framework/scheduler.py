@@ -76,7 +76,7 @@ class Scheduler:
 
     Attributes:
         profiles: profile by scheduler name.
-        state: nodes with their pods: bound ones, and those that were decided to be bound.
+        state: nodes, with the pods that are bound to them or decided to be bound.
         queue: pending pods.
         node_backoff: nodes that get no pods for a while, because their kubelet rejected one.
         failures: failures of plugins.

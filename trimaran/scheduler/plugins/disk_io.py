@@ -104,7 +104,7 @@ class NodeDiskIO(WithoutNodeTerms, FilterPlugin, PreFilterPlugin):
 
     Attributes:
         objects: disks of the nodes.
-        strategy: ``LeastAllocated`` prefers nodes where much stays free, ``MostAllocated`` those where little does.
+        strategy: ``LeastAllocated`` prefers nodes with much free throughput, ``MostAllocated`` nodes with little.
     """
 
     objects: NodeDiskSource

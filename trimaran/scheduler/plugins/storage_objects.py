@@ -197,7 +197,7 @@ class VolumeClass:
     Attributes:
         name: name of the class.
         provisioner: name of the program that makes its volumes.
-        waits_for_pod: whether a volume is bound or made only for a scheduled pod (``WaitForFirstConsumer``).
+        waits_for_pod: whether volumes are bound or provisioned only for scheduled pods (``WaitForFirstConsumer``).
         topologies: terms of which the labels of a node must match one; without terms every node is allowed.
     """
 

@@ -75,7 +75,7 @@ class SySched(WithoutNodeTerms):
 
     @property
     def annotations(self) -> frozenset[str]:
-        """Names of the annotations of pods to read: those that name profiles."""
+        """Names of the pod annotations that name seccomp profiles."""
         return frozenset({SECCOMP_ANNOTATIONS})
 
     @classmethod
@@ -91,7 +91,7 @@ class SySched(WithoutNodeTerms):
         return cls(profiles, f"{namespace}/{name}")
 
     def syscalls_of(self, pod: Pod) -> Syscalls:
-        """Return the calls that the profiles of a pod allow; those of the default profile for a pod without one."""
+        """Return the calls that the profiles of a pod allow; a pod without profiles has the default profile."""
         own: Syscalls = frozenset().union(*map(self.profiles.seccomp_profile, pod.seccomp_profiles))
         return own or self.profiles.seccomp_profile(self.default_profile)
 

@@ -90,7 +90,7 @@ def read_setup(
     except UnknownPlugin as error:
         raise error.with_remedy(allow_with) from None
     if len({profile.queue_sort.name for profile in profiles}) > 1:
-        raise ValueError("profiles: one plugin must order the queue in all profiles; enable it at queueSort in each")
+        raise ValueError("profiles: all profiles share one queue; enable the same plugin at queueSort in each of them")
     options = QueueOptions(
         initial_backoff_seconds=_seconds(document, "podInitialBackoffSeconds", 1.0),
         max_backoff_seconds=_seconds(document, "podMaxBackoffSeconds", 10.0),

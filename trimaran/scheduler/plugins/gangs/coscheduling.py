@@ -48,7 +48,7 @@ class CoschedulingArgs:
         pod_group_backoff_seconds: time for which a gang that failed is not tried again; 0 for no such time.
         pod_group_reject_percentage: a gang keeps the nodes of its other pods if at most this share of its least number
             of pods has no node.
-        max_hold_seconds: longest time for which an incomplete gang keeps nodes while another gang lacks room.
+        max_hold_seconds: longest time for which an incomplete gang keeps nodes while another gang waits for nodes.
     """
 
     permit_waiting_time_seconds: int = 60
@@ -110,7 +110,7 @@ class Coscheduling(QueueSortPlugin, PreFilterPlugin, PostFilterPlugin, ReservePl
     def sort_key(self, pod: Pod, queued_at: float) -> tuple[Any, ...]:
         """Return the key: priority, then the time of the gang's first pod or last failure, then its creation and name.
 
-        The pods of a gang are therefore scheduled one after the other, and a gang that failed after other gangs.
+        The pods of a gang are therefore scheduled one after the other. After a failure of the gang, others come first.
         """
         gang = self._gangs.of(pod)
         if gang is None:

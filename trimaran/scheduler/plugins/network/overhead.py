@@ -232,7 +232,7 @@ def _values(table: Int64s, most_cost: int) -> Int64s:
 
 
 def _cost(topology: NetworkTopology, weights: str, origin: Place, other: Place) -> int:
-    """Return the network cost from a node's place to a placed pod's, or a negative constant without a cost."""
+    """Return the cost from a node's place to that of a placed pod, or one of the constants for pairs without cost."""
     if other == ("", ""):
         return _NOWHERE
     if origin == other:

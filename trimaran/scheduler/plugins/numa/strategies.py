@@ -59,7 +59,7 @@ def zone_scores(requests: NumaRequests, zones: Zones, strategy: Strategy, weight
         requests: requests of the pod.
         zones: zones of the nodes.
         strategy: the strategy.
-        weights: weights of the resources; 1 for the others.
+        weights: weights by resource; 1 for resources that are not listed.
     """
     whole = _least(strategy(requests.pod, zones, weights), zones)
     each = [_least(strategy(amounts, zones, weights), zones) for amounts in (*requests.init, *requests.app)]

@@ -47,7 +47,7 @@ class TopologyMatchArgs:
 
     Attributes:
         strategy: name of the strategy that scores NUMA nodes.
-        weights: weights of the resources by name; 1 for the others.
+        weights: weights by resource; 1 for resources that are not listed.
         resync_seconds: time for which a pod that has started may be missing in a topology without fingerprint; 0
             assumes that no pod is missing.
         resync_method: pods in a fingerprint, as in :class:`KnownPods`.

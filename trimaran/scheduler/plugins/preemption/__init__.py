@@ -1,1 +1,1 @@
-"""Preemption: search for pods whose deletion makes room for a pod of higher priority."""
+"""Preemption: search for pods after whose deletion a pod of higher priority fits."""

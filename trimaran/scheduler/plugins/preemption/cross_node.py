@@ -156,7 +156,7 @@ class _Search:
         return self._left <= 0
 
     def on(self, row: int) -> Candidate | None:
-        """Return the candidate for a row, with the victims without which the pod fits there; None without one."""
+        """Return the node of a row with victims after whose deletion the pod fits there; None if there are none."""
         rows, plan = np.array([row]), self._plan
         if not self._removable.placed or not self._fits(rows):
             return None

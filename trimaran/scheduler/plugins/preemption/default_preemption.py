@@ -179,7 +179,7 @@ class DefaultPreemption(PostFilterPlugin):
         return (placed.pod for placed in nodes.placed_on(row))
 
     def is_awaited(self, leaving: Pod, pod: Pod, nodes: NodeTable) -> bool:  # noqa: ARG002  for subclasses
-        """Return whether a pod that leaves its node makes room for a pending pod that is nominated to the node."""
+        """Return whether a pending pod that is nominated to a node waits until another pod has left the node."""
         return leaving.priority < pod.priority and self.may_touch(leaving, pod)
 
     def may_touch(self, other: Pod, pod: Pod) -> bool:

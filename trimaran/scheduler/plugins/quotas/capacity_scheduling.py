@@ -97,7 +97,7 @@ class CapacityScheduling(PreFilterPlugin, DefaultPreemption):
         return replace(result, refused_by=refused_by, retry_at=None if claim.borrows else recheck_at)
 
     def is_awaited(self, leaving: Pod, pod: Pod, nodes: NodeTable) -> bool:
-        """Return whether a pod that leaves its node makes room for a pending pod that is nominated to the node."""
+        """Return whether a pending pod that is nominated to a node waits until another pod has left the node."""
         claim = self._claim(pod, nodes)
         if claim is None:
             return super().is_awaited(leaving, pod, nodes) and leaving.namespace not in self._quotas()

@@ -81,5 +81,5 @@ def added(*amounts: Amounts) -> Amounts:
 
 
 def compared(more: Amounts) -> Iterable[str]:
-    """Return the resources that are compared with bounds: CPU and memory, and those that are requested."""
+    """Return the resources to compare with bounds: CPU, memory, and all resources in ``more``."""
     return dict.fromkeys((*_ALWAYS, *more))

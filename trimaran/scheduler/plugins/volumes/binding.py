@@ -64,7 +64,7 @@ class VolumeBinding(FilterPlugin, ReservePlugin, PreBindPlugin, PostBindPlugin):
         self._reserved: dict[str, _Reservation] = {}  # by uid of the pod
 
     def filter(self, pod: Pod, nodes: NodeTable, rows: Rows = EVERY_ROW) -> FilterVerdict | None:
-        """Return on which nodes the pod's volumes can be used or made; None for a pod without claims."""
+        """Return the nodes where the pod's volumes can be used or provisioned; None for a pod without claims."""
         if not claim_names(pod):
             return None
         claims = self._usable_claims(pod)

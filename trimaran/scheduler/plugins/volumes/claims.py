@@ -14,7 +14,7 @@ class PodClaims:
 
     Attributes:
         bound: claims that are bound to a volume.
-        unbound: claims whose volume is bound or made once the pod has a node.
+        unbound: claims whose volume is bound or provisioned once the pod has a node.
         problem: reason why the pod fits on no node at present; "" if there is none.
     """
 

@@ -29,7 +29,7 @@ class ClaimMatches:
     Attributes:
         claim: the claim.
         volumes: volumes among which ``chosen`` chooses.
-        chosen: index of the volume on each node, shape (nodes,); -1 where a volume has to be made.
+        chosen: index of the volume on each node, shape (nodes,); -1 where a new volume is needed.
         free_space: free space in bytes for a new volume on each node, as its CSI driver reports it, shape (nodes,); -1
             where it is not known or too small.
     """
@@ -46,7 +46,7 @@ class ClaimMatches:
         return mask
 
     def on(self, row: int) -> Volume | None:
-        """Return the volume for the node of a row; None if one has to be made."""
+        """Return the volume for the node of a row; None if a new volume is needed."""
         index = int(self.chosen[row])
         return None if index == _NONE else self.volumes[index]
 
