@@ -198,7 +198,7 @@ class PostFilterPlugin(SchedulerPlugin, ABC):
     def post_filter(
         self, pod: Pod, nodes: NodeTable, verdicts: Mapping[str, FilterVerdict], now: float
     ) -> Preemption | Rejection:
-        """Return the node and the victims without which the pod fits there, or the reason why no preemption helps.
+        """Return a node with the victims to delete so that the pod fits there, or the reason why no preemption helps.
 
         Args:
             pod: pending pod.
