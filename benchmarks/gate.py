@@ -34,6 +34,7 @@ REFERENCES = Path(__file__).with_suffix(".json")
 MOST = 2.0
 TURNS = 5
 NODES = 1_000
+SERVED_NODES = 100  # a longer answer is sent in several parts, whose number depends on the speed of the reader
 
 
 def fixed_work() -> None:
@@ -74,7 +75,7 @@ def requests(path: str, count: int, setting: Setting) -> Callable[[], float]:
     from support.servers import wait_until
 
     port = free_port()
-    arguments = (setting.slow, NODES, port, setting.folder / "s.sqlite")
+    arguments = (setting.slow, SERVED_NODES, port, setting.folder / "s.sqlite")
     server = multiprocessing.get_context("spawn").Process(target=serve, args=arguments)
     server.start()
     setting.ending.callback(server.join)
@@ -237,8 +238,8 @@ WORKER = "runtime.server.worker:Worker._poll_once"
 PRIORITIZER = "trimaran.extender.prioritizer:Prioritizer.answer"
 REPLAY = "trimaran.simulator.replay:Replay.run"
 FIGURES = {
-    "GET /watcher": Figure(partial(requests, "/watcher", 300), WORKER),
-    "GET /watcher/<host>": Figure(partial(requests, "/watcher/<host>", 3_000), WORKER),
+    "GET /watcher": Figure(partial(requests, "/watcher", 5_000), WORKER),
+    "GET /watcher/<host>": Figure(partial(requests, "/watcher/<host>", 6_000), WORKER),
     "collect and store a round": Figure(collect, "watcher.pipeline.watcher:Watcher.fetch_once"),
     "recover from the store": Figure(recover, "watcher.pipeline.watcher:Watcher.__init__"),
     "read a snapshot in the client": Figure(read, "watcher.wire:decode"),
