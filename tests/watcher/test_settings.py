@@ -20,7 +20,7 @@ DEFAULTS = {
     "provider.ca_file": None, "provider.insecure_skip_verify": False, "provider.openshift_auth": False,
     "provider.kube_config": None,
     "watch.windows": ["15m", "10m", "5m"], "watch.default_window": "", "watch.interval_seconds": 60,
-    "watch.max_fetch_megabytes": 256, "watch.max_sample_ratio": 1.5,
+    "watch.max_fetch_megabytes": 256,
     "watch.fetch_timeout_seconds": 30, "watch.sample_interval_seconds": 15, "watch.expiry_seconds": 300,
     "server.host": "127.0.0.1", "server.port": 2020, "server.threads": 8, "server.dialect": "documented",
     "server.token": None, "server.tokens_file": None, "server.certificate": None, "server.key": None,

@@ -110,6 +110,7 @@ REMOVED: Final[Mapping[str, str]] = {
     "signalfx.metadata_seconds": "always 600 s; a new series is mapped at once",
     "store.backfill_hours": "always 24 h, the day that the dashboard shows; without store.history_megabytes none",
     "watch.max_nodes": "always 20000, more than was measured; Kubernetes supports 5000",
+    "watch.max_sample_ratio": "always 1.5; correct the scale of a query whose samples are above it",
     "workloads.max_megabytes": "as watch.max_fetch_megabytes, which limits the responses of pods, too",
     "workloads.timeout_seconds": "always 120 s, less than half of the default interval",
 }

@@ -156,15 +156,8 @@ class WatchSettings(Section):
         "watch.interval_seconds",
     )
 
-    max_sample_ratio: float = Field(
-        1.5,
-        ge=1,
-        le=10_000,
-        description="largest possible sample as a multiple of a node's capacity; samples above it, or below 0, are "
-        "left out of their window",
-    )
-
     # Fixed: watcher/settings/removed.py has the reasons.
+    max_sample_ratio: ClassVar[float] = 1.5
     max_nodes: ClassVar[int] = 20_000
 
     @model_validator(mode="after")

@@ -71,7 +71,7 @@ def left_out(
     shown = f"{example:.4g}" if math.isfinite(example) else "infinity or NaN"
     message = (
         f"{dropped} of {total} samples are below 0 or above {most_percent:g} percent of capacity, such as "
-        f"{shown}: they are left out{unseen if step_seconds > 1 else ''} (watch.max_sample_ratio)"
+        f"{shown}: they are left out{unseen if step_seconds > 1 else ''}"
     )
     return Finding(Kind.OUT_OF_RANGE, message, window, node, metric, Action.DROPPED)
 
