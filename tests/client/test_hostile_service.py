@@ -159,7 +159,7 @@ def test_a_rejection_has_the_services_message():
 
     with serving(answer) as fake:
         with ServiceClient(fake.url, token="token-of-mine", headers={"X-Api-Key": "key-of-mine"}) as client:
-            with pytest.raises(AccessDenied, match=r"401 .*: a bearer token is needed") as caught:
+            with pytest.raises(AccessDenied, match=r"401 .*token") as caught:
                 client.metrics()
     assert "of-mine" not in str(caught.value)
     assert len(str(caught.value)) < 500

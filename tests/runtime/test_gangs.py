@@ -71,7 +71,7 @@ def test_a_group_of_scheduler_plugins_is_read() -> None:
 )
 def test_an_invalid_group_is_refused(spec: dict[str, Any], field: str) -> None:
     """The error names the object and the field."""
-    with pytest.raises(ValueError, match=rf"^pod group ml/a: spec\.{field}: must be"):
+    with pytest.raises(ValueError, match=rf"^pod group ml/a: spec\.{field}: "):
         PodGroup.from_k8s({"metadata": {"name": "a", "namespace": "ml"}, "spec": spec})
 
 
@@ -89,7 +89,7 @@ def test_labels_alone_can_describe_a_gang() -> None:
     group = labelled_group(worker({f"{OLD}/name": "b", f"{OLD}/min-available": "2"}))
     assert group == PodGroup(GangRef(LABELS, "ml", "b"), 2)
     assert labelled_group(worker({OLD: "c"})) is None
-    with pytest.raises(ValueError, match=r"^pod ml/worker-0: label .*min-available: must be a number.* got 'two'"):
+    with pytest.raises(ValueError, match=r"^pod ml/worker-0: label .*min-available: .*'two'"):
         labelled_group(worker({f"{OLD}/name": "b", f"{OLD}/min-available": "two"}))
 
 

@@ -125,7 +125,7 @@ def test_client_certificates(watch: Start, authority: Authority, stranger: Autho
     assert service.get("/livez", verify=str(trusted)).status_code == 200
     done = run("top", "--watcher", service.url, "--ca-file", str(trusted), "--client-certificate", str(mine))
     assert "node-3" in done.output
-    assert "it cannot send a token or a client certificate" in service.log.read_text()
+    assert "client certificate" in service.log.read_text()
     assert "Traceback" not in service.log.read_text()
 
 
@@ -181,7 +181,7 @@ def test_a_renewed_certificate_is_served_without_a_restart(watch: Start, tmp_pat
     assert name() == "first"
     shutil.copy(second, file)
     assert name() == "second"
-    assert "cannot be used, so their previous content stays" in service.log.read_text()
+    assert "previous content stays" in service.log.read_text()
 
 
 def test_certificate_and_key_in_separate_files(watch: Start, tmp_path: Path, authority: Authority) -> None:

@@ -197,8 +197,8 @@ def test_nodes_are_compared_with_a_file(tmp_path: Path):
     nodes.write_text(json.dumps({"kind": "List", "items": [{"kind": "Node", "metadata": {"name": "other"}}]}))
     result = CliRunner().invoke(main, ["doctor", "--provider", "Host", "--nodes", str(nodes)])
     assert result.exit_code == 1
-    assert "Host: the cluster's nodes: without metrics: other" in result.output
-    assert f"Host: unknown nodes: the cluster has no such nodes: {host}" in result.output
+    assert "without metrics: other" in result.output
+    assert f"unknown nodes: the cluster has no such nodes: {host}" in result.output
     nodes.write_text(json.dumps({"kind": "Node", "metadata": {"name": host}}))
     result = CliRunner().invoke(main, ["doctor", "--provider", "Host", "--nodes", str(nodes)])
     assert result.exit_code == 0

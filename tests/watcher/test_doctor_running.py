@@ -127,7 +127,7 @@ def test_findings_about_coverage_name_their_window() -> None:
     bodies = {"/watcher": metrics, "/findings": {"findings": found}}
     with serving(lambda handler: reply(handler, bodies.get(handler.path, {}))) as fake:
         output = CliRunner().invoke(main, ["doctor", "--watcher", fake.url]).output
-    assert "low coverage: vm, 15m: " in output
+    assert "vm, 15m: " in output
     assert "flatline: vm: " in output
 
 

@@ -266,7 +266,7 @@ def test_old_capacities_are_used_while_the_list_fails(fake: FakeKubernetes) -> N
     (finding,) = samples.findings
     assert finding.kind is Kind.QUERY_FAILED
     assert "403" in finding.message
-    assert "capacities are 0 minutes old" in finding.message
+    assert "0 minutes old" in finding.message
     provider.close()
 
 
@@ -330,6 +330,12 @@ def test_missing_metrics_api(
     assert hint in str(error)
     fake.metrics_api = "served"
     assert len(sample(provider)) == 2
+
+
+def test_new_metrics_server_has_no_metrics(fake: FakeKubernetes, provider: KubernetesMetricsServerProvider) -> None:
+    """An empty list of metrics is an error about the metrics server's start."""
+    fake.metrics.clear()
+    assert "has no metrics of any node" in str(fails(provider))
 
 
 def test_no_usable_metrics_are_an_error(fake: FakeKubernetes, provider: KubernetesMetricsServerProvider) -> None:

@@ -171,7 +171,7 @@ def test_the_window_has_at_least_four_scrapes(tmp_path: Path) -> None:
         use = read(provider_at(url), end)
     assert use.window_seconds == 480
     (finding,) = use.findings
-    assert "fewer than 10 scrapes of 120 s" in finding.message
+    assert "10 scrapes of 120 s" in finding.message
     assert "set workloads.interval_seconds to 1200" in finding.message
     assert rows(use) == {("web-1", "app"): (pytest.approx(0.5), MEBI)}
 

@@ -110,7 +110,7 @@ def test_moves_have_state_caps_and_worth() -> None:
     assert content.count("<td>evicted</td>") == made
     for number in state["stays"].values():
         assert f"<td>{number}</td>" in content
-    assert "its node is not a source of moves now" in content
+    assert "not a source" in content
 
 
 def test_the_brake_names_its_reason_and_the_way_out() -> None:
@@ -129,7 +129,7 @@ def test_the_brake_names_its_reason_and_the_way_out() -> None:
 def test_a_rebalancer_may_not_tell_when_it_searched(field: dict[str, Any]) -> None:
     """An earlier version has no time of the last search, and the page shows the rest of its state."""
     state = {"mode": "observe", "acts": False, "caps": {}, "searches": 3, "nothing": "", "brake": None, **field}
-    assert 'writes nothing; searches: 3"]' in texts(moves.summary(state))
+    assert 'searches: 3"]' in texts(moves.summary(state))
 
 
 @pytest.mark.parametrize("change", [{"caps": None}, {"moves": [{}]}, {"caps": {"hour": [1]}}, {"gains": "none"}, None])
