@@ -185,7 +185,9 @@ class ServiceClient:
             parts = [self._pod_history(query) for query in _chunks(nodes, pods)]
             if len({part.timestamp for part in parts}) <= 1:  # else the watcher has measured in between
                 return PodUseTable.joined(parts)
-        raise WatcherUnavailable(f"{self._transport.where} measured pods again during each read of their use: retry")
+        raise WatcherUnavailable(
+            f"{self._transport.where} published new use of pods during each attempt to read it: retry"
+        )
 
     def _pod_history(self, query: str) -> "PodUseTable":
         from watcher.wire.pod_use import decode_pod_use  # imports numpy

@@ -372,7 +372,7 @@ class NodeColumns(Mapping[str, NodeMetrics]):
         self._firsts = [0, *accumulate(len(group.names) for group in self.groups)]
         self.rows = {name: row for row, name in enumerate(name for group in self.groups for name in group.names)}
         if len(self.rows) < self._firsts[-1]:
-            raise ValueError("a node occurs twice: each group must have nodes of its own")
+            raise ValueError("a node is in two groups: each node may be in one only")
         self.tags = tags
         self.metadata = metadata
         self._created: dict[str, NodeMetrics] = {}

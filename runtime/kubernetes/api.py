@@ -238,7 +238,7 @@ class KubernetesApi:
         query = {"limit": str(_PAGE_SIZE), **query}
         position = ""
         while True:
-            # Each page has a budget of its own, most of which is released once the caller has processed the page.
+            # Each page has its own budget of memory: most of it is free again once the caller has processed the page.
             page_deadline = Deadline.after(min(page_seconds, deadline.remaining_seconds()))
             page_budget = (budget.current() or budget.Budget(math.inf)).child()
             with budget.use_budget(page_budget):

@@ -187,7 +187,7 @@ def _tokens(token: str | None, file: Path | None, section: str) -> ReloadingValu
 
 
 def _usable(file: Path) -> dict[bytes, float]:
-    """Return the valid tokens of a file. Invalid lines are logged and admit nobody."""
+    """Return each valid token of a file, with the time of its expiry. Invalid lines are logged and admit nobody."""
     tokens, problems = parse_tokens(file.read_text(encoding="utf-8"))
     for problem in problems:
         _log.error("a line of the tokens file is ignored", extra={"file": str(file), "problem": problem})

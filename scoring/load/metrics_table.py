@@ -205,8 +205,8 @@ class MetricsTable:
         Args:
             rows: rows to predict. Where a row has a metric of a type, that metric is unchanged.
             percents: predicted average of each of these rows, percent of capacity, by metric type; the deviation is 0.
-            until: start and end of the window of these rows, Unix seconds: pods placed later are not included in the
-                predictions.
+            until: time up to which the predictions include placed pods, Unix seconds; it becomes both start and end of
+                the window of these rows.
         """
         start, end, present = self.window_start.copy(), self.window_end.copy(), self.present.copy()
         start[rows], end[rows], present[rows] = until, until, True

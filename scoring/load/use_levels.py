@@ -136,7 +136,7 @@ class UseLevels:
         return use
 
     def deviation(self, owner: Kin | None, resource: str, counts: _Amounts, requests: _Amounts) -> _Amounts:
-        """Return the standard deviation of the use of a workload's or owner's pods; 0 if it is not known.
+        """Return the standard deviation of the total use of a workload's or owner's pods; 0 if it is not known.
 
         Args:
             owner: the workload or owner.

@@ -124,8 +124,8 @@ class PackedScores:
         names: names of the nodes.
         totals: total score of each node.
         grades: grade of each node's metrics by the fallback policy; "" without fallback.
-        replaced: reason why the scores from plugins that read metrics are replaced, by the index in ``names`` of each
-            node for which they are.
+        replaced: for some nodes, by index in ``names``, the reason why another score stands for those of plugins that
+            read metrics.
         plugins: scores of each plugin.
     """
 

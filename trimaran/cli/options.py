@@ -158,7 +158,7 @@ def kubernetes_version_option(command: Command) -> Command:
 
 
 def report_newest_version() -> None:
-    """Print to standard error that the newest rules are used, because the user did not choose a version."""
+    """Print to standard error that the rules of the newest known kube-scheduler apply, as no version was given."""
     from scoring.kubernetes_version import KUBERNETES_VERSIONS
 
     echo(f"trimaran: no --kubernetes-version: using the rules of kube-scheduler {KUBERNETES_VERSIONS[-1]}", err=True)

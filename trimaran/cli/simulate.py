@@ -195,7 +195,7 @@ def overcommit(factors: tuple[float, ...], output: str, **shared: Any) -> None:
 def generate(
     folder: Path, seed: int, nodes: int, hours: int, warm_up_hours: int | None, rollouts: float, history_days: int
 ) -> None:
-    """Write the trace of a synthetic world with published statistics.
+    """Write the trace of a synthetic world whose pods follow published statistics of real clusters.
 
     \b
     Example: trimaran simulate generate worlds/small --nodes 20 --hours 36

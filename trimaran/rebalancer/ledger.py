@@ -123,7 +123,9 @@ class Ledger:
         try:
             document = orjson.loads(text)
             if document["version"] != _VERSION:
-                raise ValueError(f"it has version {document['version']}; this program reads version {_VERSION}")
+                raise ValueError(
+                    f"it has version {document['version']}; this release reads {_VERSION}: run the one that wrote it"
+                )
             stored = msgspec.convert(document, _Stored)
         except (KeyError, TypeError, msgspec.ValidationError) as error:
             raise ValueError(f"not a ledger: {type(error).__name__}: {error}") from error

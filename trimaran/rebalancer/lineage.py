@@ -23,7 +23,7 @@ STATEFUL_SET = "StatefulSet"
 
 
 class Member(NamedTuple):
-    """A pod with its facts."""
+    """Member of a lineage: a pod and its :class:`PodFacts`."""
 
     pod: Pod
     facts: PodFacts

@@ -67,7 +67,7 @@ class ClusterLook:
 
     @cached_property
     def running(self) -> Sequence[tuple[int, Member]]:
-        """Row and facts of each pod on a node; pods whose facts have not arrived are left out."""
+        """Row in the table and member of each pod that is bound to a node, except pods whose facts have not arrived."""
         return [
             (row, Member(placed.pod, self.pods[placed.pod.uid]))
             for row, placed in self.table.placed_pods()
@@ -243,7 +243,7 @@ def _rows(table: Float16s, places: Int64s, inherited: Int64s | None = None, more
 
 
 def _courses(use: PodUseTable, workloads: Sequence[Workload | None]) -> Float16s:
-    """Return the mean use of a pod of each workload in each hour of the day, NaN if unknown, shape (2, pods, 24)."""
+    """Return CPU and memory use of each pod's workload by hour of the day, shape (2, pods, 24); NaN if unknown."""
     place = {workload: place for place, workload in enumerate(use.workloads)}
     places = np.array([-1 if each is None else place.get(each, -1) for each in workloads], np.int64)
     return np.stack([_rows(courses, places) for courses in use.courses])

@@ -102,7 +102,7 @@ class PodMover:
         self.counts.refusals[outcome.answer] += 1
         self.reporter.refused(record, outcome.text, outcome.answer)
         if outcome.answer is EvictionAnswer.UNKNOWN:
-            return ledger, outcome.wait  # the watch shows whether the pod was evicted; until then the move counts
+            return ledger, outcome.wait  # the watch will show whether it was evicted; until then it counts as a move
         record = refused(record, self.rules.cooldowns, outcome.wait)
         ledger = self._record(record, ledger)
         self.evictor.note(record.namespace, record.name, record.uid, None)

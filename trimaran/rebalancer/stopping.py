@@ -104,7 +104,7 @@ def _write(store: LedgerStore, brake: Brake | None) -> Ledger:
             why = f"{describe(error).reason}; cluster.lease_namespace names its namespace"
             raise TrimaranError(f"the {store.where} cannot be written: {why}") from error
         return ledger
-    raise TrimaranError(f"the {store.where} is written too often; run the command again")
+    raise TrimaranError(f"the {store.where} was changed by others during each attempt; run the command again")
 
 
 def _remove_notes(api: KubernetesApi) -> int:

@@ -270,7 +270,7 @@ class Cluster:
         return run
 
     def end(self, number: int) -> None:
-        """End a pod now. If the pod ends early, remove the rest of its use from the ledger."""
+        """End a pod now. If the trace has it end later, remove its use after now from the nodes' future use."""
         run = self.running.pop(number)
         pod = self.pods.pop(number)
         if pod.owner is not None:

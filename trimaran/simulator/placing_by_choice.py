@@ -23,7 +23,7 @@ class PlacingByChoice(Placing):
         self._sampling = NodeSampling(percent_of_nodes)
 
     def admit(self, number: int) -> Pod:
-        """Return a new pod, with the requests that the chooser gives it."""
+        """Return a pod that enters the queue, with the requests that the policy has given it."""
         return self._chooser.admit(number)
 
     def place(self, numbers: Sequence[int]) -> Iterator[Placement]:

@@ -65,7 +65,7 @@ def examine_metrics(
 
 
 def _examine_pressure(provider: WindowProvider | SampleProvider, types: Mapping[str, Collection[str]]) -> Check:
-    """Return a step about pressure, with the reason if it is unknown; it never fails, as pressure is optional.
+    """Check whether the provider has metrics of pressure. The check passes without them, and then has the reason.
 
     Args:
         provider: the provider.

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _STOP_SECONDS = 3.0  # less than gunicorn gives a stopping worker after its last request
-_ALLOWANCE_SECONDS = 30.0  # a round that takes longer than twice the fetch timeout and this time counts as hanging
+_ALLOWANCE_SECONDS = 30.0  # a round hangs if it takes longer than 2 * fetch timeout + this
 
 
 class Watcher:

@@ -19,7 +19,7 @@ from watcher.settings import QualitySettings
 
 _MIN_REPEATS = 20  # minimum number of new samples; values repeated less often may be counters in coarse steps
 _LONG = 3  # a value that is frozen for this multiple of the allowed time is marked, too
-_MIN_SAMPLES = 3  # minimum number of samples in a window for its value to change gradually
+_MIN_SAMPLES = 3  # with fewer samples in a window its average may jump without a fault
 _IDLE_SECONDS = 24 * 3600.0  # a cluster that was above 1 percent in this time may be idle
 _ENOUGH_NODES = 500  # sample size for the median node
 _STEADY = 0.8  # minimum share of fetches with new values; a lower share means that the source's step is longer

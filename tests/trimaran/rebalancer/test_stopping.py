@@ -86,7 +86,7 @@ def test_a_stop_wins_against_the_leader(api: StoppedApi) -> None:
         ("POST", 403, ("stop",), "ConfigMap trimaran/trimaran-rebalancer "),
         ("POST", 403, ("stop",), "cluster.lease_namespace"),
         ("PATCH", 403, ("stop", "--clean"), "default/app-a-hot"),  # the pod whose note is still there
-        ("POST", 409, ("stop",), "is written too often; run the command again"),
+        ("POST", 409, ("stop",), "by others during each attempt; run the command again"),
     ],
 )
 def test_a_refused_stop_is_an_error(

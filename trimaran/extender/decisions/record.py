@@ -50,7 +50,7 @@ class DecisionCounters(Protocol):
         """Count a bound pod, and set the largest share of the last 100 bound pods that went to one node."""
 
     def count_regret(self, regret: PlacementRegret) -> None:
-        """Count the regret of a decision."""
+        """Add the regret of a decision to the extender's metrics."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -313,7 +313,7 @@ class WaitingPods:
         return settled
 
     def next_at(self) -> float | None:
-        """Return the time at which the next wait ends without a new event, seconds; None if no pod waits.
+        """Return the earliest time at which a pod's wait for a permit times out, seconds; None if no pod waits.
 
         If a pod is already approved or rejected, the time is minus infinity.
         """

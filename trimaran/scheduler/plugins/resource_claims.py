@@ -18,7 +18,7 @@ class DynamicResources(FilterPlugin):
     requeued_by = frozenset()
 
     def filter(self, pod: Pod, nodes: NodeTable, rows: Rows = EVERY_ROW) -> FilterVerdict | None:
-        """Return no node for a pod with resource claims; None for all others."""
+        """Refuse every node for a pod with resource claims; return None, which allows all nodes, for other pods."""
         if not pod.scheduling.resource_claims:
             return None
         return unresolvable_everywhere(np.zeros(len(nodes), np.bool_)[rows], NOT_SUPPORTED)

@@ -122,7 +122,9 @@ class _NodeCalls:
         self._place: dict[str, int] = {}  # column of each call
         self._pods: Float64s = np.zeros(0)  # number of pods of each node
         self._unneeded: Float64s = np.zeros(0)  # number of unneeded calls on each node before another pod comes
-        self._absent: Float64s = np.zeros((0, 0))  # number of pods of a node, for the calls that none of them may make
+        self._absent: Float64s = np.zeros(
+            (0, 0)
+        )  # a node's number of pods for a call that none of them may make, else 0
         self.host: Float64s = np.zeros((0, 0))
 
     def unneeded(self, own: Syscalls, nodes: NodeTable) -> Int64s:

@@ -23,7 +23,7 @@ Change = Callable[[Scheduler, float], None]
 
 
 class EventQueue:
-    """Queue of changes. Thread-safe."""
+    """Queue of changes to objects, from the threads of the reflectors to that of the scheduler. Thread-safe."""
 
     def __init__(self) -> None:
         self._changes: queue.SimpleQueue[Change] = queue.SimpleQueue()

@@ -81,7 +81,8 @@ def node_metrics(
     nodes: dict[str, dict[tuple[str, str], Metric]] = {}
     merged: dict[str, set[str]] = {}
     tags: dict[str, dict[str, str]] = {}
-    had: dict[tuple[ResourceQuery, Operator], set[str]] = {}  # nodes that an earlier expression has
+    # Nodes for which an earlier expression has a value; later ones only fill gaps.
+    had: dict[tuple[ResourceQuery, Operator], set[str]] = {}
     for (query, operator), answer in answers:
         name = answer.expression.name
         findings += [Finding(Kind.PARTIAL_ANSWER, warning, window, metric=name) for warning in answer.warnings]

@@ -223,7 +223,10 @@ class NetworkOverhead(WithoutNodeTerms, FilterPlugin, PreFilterPlugin):
 
 
 def _values(table: Int64s, most_cost: int) -> Int64s:
-    """Return whether a pair of places is satisfied, whether it is violated, and its cost, shape (3, places, places)."""
+    """Return, for pairs of zones or regions, if the cost is up to ``most_cost``, if it is higher, and the cost.
+
+    The shape is (3, places, places).
+    """
     known = table >= 0
     satisfied = (table == _NEAR) | (known & (table <= most_cost))
     violated = (table == _NOWHERE) | (known & (table > most_cost))

@@ -122,9 +122,9 @@ def _choose(claim: Claim, volumes: Sequence[Volume], taken: Bools, rows: NodeRow
 
 
 def _provisioning(claim: Claim, rows: NodeRows, objects: Storage) -> tuple[Bools, Bools, Int64s]:
-    """Return masks of the nodes that may provision a claim's volume, and that have the space; and their free space.
+    """Return for each node whether it may provision a claim's volume, whether it has the space, and its free space.
 
-    The free space is -1 where it is unknown or too small.
+    The free space is in bytes, and -1 where it is unknown or too small.
     """
     everywhere: Bools = np.ones(len(rows), np.bool_)
     free_space = np.full(len(rows), _NONE)
