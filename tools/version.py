@@ -16,6 +16,7 @@ PLACES = {
     "deploy/helm/trimaran/Chart.yaml": r"(?m:^(?:version|appVersion): )",
     "docker-compose.yml": r"image: trimaran:",
     "deploy/kubernetes/*.yaml": r"image: trimaran:",
+    "deploy/kustomize/components/*/*.yaml": r"image: trimaran:",
     "docs/**/*.md": r"\btrimaran[:-]",
     "watcher/schemas/openapi.json": r'"title": "trimaran watcher",\s+"version": "',
 }

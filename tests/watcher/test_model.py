@@ -118,7 +118,7 @@ def test_columns_can_be_pickled_and_copied() -> None:
         ((["a", "b"], [AVG, STD], [[1], [2, 3, 4]]), "series 1 does not have"),
         ((["a"], [AVG], []), "the values do not fit 1 series"),
         ((["a"], [AVG], [[1], [2]]), "the values do not fit 1 series"),
-        ((["a", "a"], [AVG], [[1, 2]]), "twice"),
+        ((["a", "a"], [AVG], [[1, 2]]), "in two groups"),
     ],
 )
 def test_columns_of_wrong_length_are_refused(group: Any, words: str) -> None:

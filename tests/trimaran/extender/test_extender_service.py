@@ -108,7 +108,7 @@ def test_an_unknown_version_of_kubernetes_is_refused(
     [
         ((), ""),
         (("server.host=0.0.0.0",), "everyone who reaches the port"),
-        (("server.host=0.0.0.0", "server.token=0123456789abcdef"), "it sends no token"),
+        (("server.host=0.0.0.0", "server.token=0123456789abcdef"), "cannot send a token"),
     ],
 )
 @pytest.mark.slow
@@ -126,7 +126,7 @@ def test_an_open_port_is_logged(
     process.terminate()
     text = log.read_text()
     assert warning in text
-    assert ("everyone who" in text, "sends no token" in text) == ("everyone" in warning, "token" in warning)
+    assert ("everyone who" in text, "cannot send a token" in text) == ("everyone" in warning, "token" in warning)
 
 
 def test_explanations_need_the_client_certificate_first(files: tuple[Path, Path], tmp_path: Path) -> None:
