@@ -70,6 +70,10 @@ PRESSURES = {
 
 #: Percentage points by which rates of counters overshoot 0 to 100 percent; values further outside have another unit.
 SLACK_PERCENT = 5.0
+#: Rounding error of a sum of floats around 0: a lower value is a wrong one.
+LOWEST_PERCENT = -1e-6
+#: Largest possible sample, percent of a node's capacity.
+MOST_PERCENT = 150.0
 
 #: Operators that are quantiles of a window, with the quantile, 0 to 1.
 QUANTILES = {Operator.P90: 0.9, Operator.P95: 0.95, Operator.P99: 0.99, Operator.MAX: 1.0}

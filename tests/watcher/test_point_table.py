@@ -96,13 +96,13 @@ def test_infinite_values_do_not_affect_other_nodes(bad: float) -> None:
 
 def test_points_that_cannot_be_right_are_left_out() -> None:
     """A negative or absurd point is left out and counted; the others are the window, and coverage shows the gap."""
-    points = PointTable("cpu", "CPU", QUARTER, 60, most_percent=200)
+    points = PointTable("cpu", "CPU", QUARTER, 60)
     times = QUARTER.start + np.arange(30, 900, 60.0)
     points.add("a", times, np.where(np.arange(15) % 2 == 1, -13.0, 10.0))
-    points.add("a", times, np.where(np.arange(15) == 0, 201.0, 190.0))
-    points.add("b", times, np.full(15, 199.0))
+    points.add("a", times, np.where(np.arange(15) == 0, 151.0, 140.0))
+    points.add("b", times, np.full(15, 149.0))
     nodes, findings = combine([points], QUARTER, OPERATORS, {}, "a hint")
-    assert nodes["a"].metrics[0].value == pytest.approx((10 + 7 * 100 + 7 * 190) / 15)
+    assert nodes["a"].metrics[0].value == pytest.approx((10 + 7 * 75 + 7 * 140) / 15)
     counted = {each.node: each.message for each in findings if each.kind is Kind.OUT_OF_RANGE}
     assert counted.keys() == {"a"}
     assert counted["a"].startswith("8 of 30 samples ")

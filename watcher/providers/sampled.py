@@ -48,7 +48,6 @@ class Sampled:
         self._provider = provider
         self._interval = settings.sample_interval_seconds
         self._operators = settings.operators
-        self._most_percent = 100 * settings.max_sample_ratio
         self._timeout = settings.fetch_timeout_seconds
         self._budget = settings.fetch_budget
         self._expiry = max(settings.expiry_seconds, 2 * settings.sample_interval_seconds)
@@ -102,7 +101,7 @@ class Sampled:
             raise ProviderUnavailable(f"{self._source}: the source had no new sample for {age:.0f} s")
         from watcher.windows.sample_table import aggregate  # imports numpy
 
-        nodes, left_out = aggregate(rounds, window, self._interval, self._operators, self._most_percent)
+        nodes, left_out = aggregate(rounds, window, self._interval, self._operators)
         newest = {node: timestamp for round_ in rounds for node, timestamp in round_.timestamps.items()}
         if failure is not None:
             findings = (Finding(Kind.FETCH_FAILED, f"no new samples: {failure}"), *findings)

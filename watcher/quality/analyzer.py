@@ -12,7 +12,7 @@ from typing import Any
 
 from runtime import masking
 from watcher.findings import Action, Finding, Kind
-from watcher.model import AVERAGES, SLACK_PERCENT, Metric, MetricType, NodeMetrics, Operator
+from watcher.model import AVERAGES, LOWEST_PERCENT, SLACK_PERCENT, Metric, MetricType, NodeMetrics, Operator
 
 # Shape of a node's metrics: everything except the numbers. Most nodes of a cluster have the same shape, and a shape
 # that was valid once is not checked again.
@@ -21,7 +21,6 @@ _shape_of = attrgetter("name", "type", "operator", "rollup", "value.__class__")
 
 _MAX_NAME_LENGTH = 253  # of a Kubernetes node
 _SHAPES = 8  # good shapes that are remembered; more would only cost time
-_ROUNDING_PERCENT = 1e-6  # rounding error in a sum of floats around 0
 
 
 def clean(nodes: Mapping[str, NodeMetrics], window: str) -> tuple[dict[str, NodeMetrics], list[Finding]]:
@@ -159,7 +158,7 @@ def _good_metrics(node: str, metrics: tuple[Metric, ...], window: str, findings:
         elif not math.isfinite(value):
             message = f"{metric.operator} is {value}"
             findings.append(Finding(Kind.NOT_FINITE, message, window, node, metric.name, Action.DROPPED))
-        elif -_ROUNDING_PERCENT <= value <= 100 + SLACK_PERCENT:
+        elif LOWEST_PERCENT <= value <= 100 + SLACK_PERCENT:
             # Above 100 the node is full either way; below 0 its true load is unknown, and 0 would attract all pods.
             yield Metric(metric.name, metric.type, metric.operator, metric.rollup, min(100.0, max(0.0, value)))
         else:

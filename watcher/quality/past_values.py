@@ -5,10 +5,9 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from watcher.model import AVERAGES, SLACK_PERCENT, Operator
+from watcher.model import AVERAGES, LOWEST_PERCENT, SLACK_PERCENT, Operator
 from watcher.quality.analyzer import is_node_name
 from watcher.windows.past_metrics import PastMetrics
-from watcher.windows.sample_range import LOWEST_PERCENT
 
 
 def clean_past(past: PastMetrics, max_nodes: int) -> PastMetrics:

@@ -157,7 +157,6 @@ class WatchSettings(Section):
     )
 
     # Fixed: watcher/settings/removed.py has the reasons.
-    max_sample_ratio: ClassVar[float] = 1.5
     max_nodes: ClassVar[int] = 20_000
 
     @model_validator(mode="after")

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from watcher.findings import Action, Finding, Kind
 from watcher.model import Metric, NodeMetrics, Operator, Window
 from watcher.windows.operators import Floats, statistics
-from watcher.windows.sample_range import DEFAULT_PERCENT, leave_out, left_out
+from watcher.windows.sample_range import leave_out, left_out
 from watcher.windows.shared_names import LEAST_PERCENT, SharedNameMemory, mark_shared_names
 
 _MAX_POINTS = 288  # in one series: 4.8 hours at 1 minute, one day at 5 minutes
@@ -74,18 +74,14 @@ class PointTable:
         type_: the resource.
         window: the window. Points before the step that contains the window's start, or after its end, are left out.
         step_seconds: length of a step of time; points of a node in the same step are averaged.
-        most_percent: the largest possible point, percent of capacity; a point above it or below 0 is left out.
 
     Attributes:
         newest: node name to the end of the step with the node's newest point, Unix seconds.
     """
 
-    def __init__(
-        self, name: str, type_: str, window: Window, step_seconds: int, most_percent: float = DEFAULT_PERCENT
-    ) -> None:
+    def __init__(self, name: str, type_: str, window: Window, step_seconds: int) -> None:
         self.name = name
         self.type = type_
-        self._most_percent = most_percent
         # Node to number of points left out, number of all points, one that was left out, and length of averaged steps.
         self._left_out: dict[str, tuple[int, int, float, int]] = {}
         self._window = window
@@ -110,7 +106,7 @@ class PointTable:
         """
         step = self._step if step_seconds is None else step_seconds
         keep = ~np.isnan(values) & (times > self._window.start - step) & (times <= self._window.end)
-        valid, dropped, example = leave_out(np.where(keep, values, np.nan)[None], self._most_percent)
+        valid, dropped, example = leave_out(np.where(keep, values, np.nan)[None])
         if dropped[0]:
             before, total, *_ = self._left_out.get(node, (0, 0, 0.0, 0))
             self._left_out[node] = before + int(dropped[0]), total + int(keep.sum()), float(example[0]), step
@@ -183,9 +179,7 @@ class PointTable:
     def findings(self) -> list[Finding]:
         """Return a finding for each node with points that were left out."""
         return [
-            left_out(
-                node, self.name, self._window.duration, few, total, one, self._most_percent, step if step > 1 else 0
-            )
+            left_out(node, self.name, self._window.duration, few, total, one, step if step > 1 else 0)
             for node, (few, total, one, step) in self._left_out.items()
         ]
 

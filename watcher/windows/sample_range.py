@@ -11,37 +11,28 @@ import math
 import numpy as np
 
 from watcher.findings import Action, Finding, Kind
+from watcher.model import LOWEST_PERCENT, MOST_PERCENT
 from watcher.windows.operators import Counts, Floats
 
 Flags = np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
 
-DEFAULT_PERCENT = 150.0
-LOWEST_PERCENT = -1e-6
-"""Rounding error of a sum of floats around 0: a lower value is a wrong one."""
+
+def are_wrong(values: Floats) -> Flags:
+    """Return which values, in percent of capacity, are impossible; a NaN is a missing sample, not an impossible one."""
+    return ~((values >= LOWEST_PERCENT) & (values <= MOST_PERCENT) | np.isnan(values))
 
 
-def are_wrong(values: Floats, most_percent: float) -> Flags:
-    """Return which values are impossible; a NaN is a missing sample, not an impossible one.
-
-    Args:
-        values: percent of capacity.
-        most_percent: the largest possible sample, percent of capacity.
-    """
-    return ~((values >= LOWEST_PERCENT) & (values <= most_percent) | np.isnan(values))
-
-
-def leave_out(values: Floats, most_percent: float = DEFAULT_PERCENT) -> tuple[Floats, Counts, Floats]:
+def leave_out(values: Floats) -> tuple[Floats, Counts, Floats]:
     """Replace impossible samples by NaN.
 
     Args:
         values: percent of capacity, shape (nodes, times); NaN where there is no sample.
-        most_percent: the largest possible sample, percent of capacity.
 
     Returns:
         The values, the number of samples that were left out of each row, shape (nodes,), and an example of them, shape
         (nodes,); NaN without one.
     """
-    wrong = are_wrong(values, most_percent)
+    wrong = are_wrong(values)
     wrong &= (~wrong & ~np.isnan(values)).any(axis=1, keepdims=True)
     counts = wrong.sum(axis=1)
     if not counts.any():
@@ -51,7 +42,7 @@ def leave_out(values: Floats, most_percent: float = DEFAULT_PERCENT) -> tuple[Fl
 
 
 def left_out(
-    node: str, metric: str, window: str, dropped: int, total: int, example: float, most_percent: float,
+    node: str, metric: str, window: str, dropped: int, total: int, example: float,
     step_seconds: int = 0,
 ) -> Finding:  # fmt: skip
     """Return the finding about samples that were left out.
@@ -63,14 +54,13 @@ def left_out(
         dropped: number of samples that were left out.
         total: number of all samples.
         example: one of the samples that were left out, percent of capacity.
-        most_percent: the largest possible sample, percent of capacity.
         step_seconds: time over which the source averages samples before it returns them; 0 or 1 if it does not. The
             samples themselves are unknown then, so the other averages may contain wrong ones.
     """
     unseen = f"; each is an average over {step_seconds} s, and wrong samples in others are not seen"
     shown = f"{example:.4g}" if math.isfinite(example) else "infinity or NaN"
     message = (
-        f"{dropped} of {total} samples are below 0 or above {most_percent:g} percent of capacity, such as "
+        f"{dropped} of {total} samples are below 0 or above {MOST_PERCENT:g} percent of capacity, such as "
         f"{shown}: they are left out{unseen if step_seconds > 1 else ''}"
     )
     return Finding(Kind.OUT_OF_RANGE, message, window, node, metric, Action.DROPPED)

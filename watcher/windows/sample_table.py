@@ -19,7 +19,6 @@ def aggregate(
     window: Window,
     interval_seconds: float,
     operators: Sequence[Operator],
-    most_percent: float,
 ) -> tuple[dict[str, NodeMetrics], list[Finding]]:
     """Compute the metrics of every node over a window, without impossible samples.
 
@@ -31,7 +30,6 @@ def aggregate(
         window: the window.
         interval_seconds: the sampling interval.
         operators: the operators to compute.
-        most_percent: the largest possible sample, percent of capacity.
 
     Returns:
         Node name to its metrics, without nodes that have none, and a finding for each metric of a node with samples
@@ -47,11 +45,11 @@ def aggregate(
         for column, round_ in enumerate(rounds):
             for node, value in round_.values.get((name, type_), {}).items():
                 values[row_of[node], column] = value
-        values, dropped, examples = leave_out(values, most_percent)
+        values, dropped, examples = leave_out(values)
         counts, computed = statistics(values, operators)
         for row in np.flatnonzero(dropped):
             numbers = int(dropped[row]), int(dropped[row] + counts[row]), float(examples[row])
-            findings.append(left_out(nodes[row], name, window.duration, *numbers, most_percent))
+            findings.append(left_out(nodes[row], name, window.duration, *numbers))
         for row in np.flatnonzero(counts >= MIN_SAMPLES):
             for operator, results in computed.items():
                 metrics[nodes[row]].append(Metric(name, type_, operator, window.duration, float(results[row])))

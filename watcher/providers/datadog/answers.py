@@ -27,13 +27,12 @@ class Answer:
     refused: frozenset[str]
 
 
-def read_answer(document: Any, step: int, most_percent: float, host_of: Callable[[Any], str]) -> Answer | None:
+def read_answer(document: Any, step: int, host_of: Callable[[Any], str]) -> Answer | None:
     """Parse a response; return None if it lacks a list of times, series or values.
 
     Args:
         document: the response.
         step: length of a step of the response, seconds.
-        most_percent: the largest possible sample, percent of capacity.
         host_of: returns the host of a series; empty if it has none.
     """
     errors = document.get("errors") if isinstance(document, dict) else None
@@ -50,7 +49,7 @@ def read_answer(document: Any, step: int, most_percent: float, host_of: Callable
     refused = {
         host_of(series[number])
         for number in bounds
-        if number < len(values) and are_wrong(to_floats(values[number]), most_percent).any()
+        if number < len(values) and are_wrong(to_floats(values[number])).any()
     }
     for key in ("series", "values"):
         parts[key] = [each for number, each in enumerate(parts[key]) if number not in bounds]

@@ -59,7 +59,6 @@ class DatadogProvider:
         if problems:
             raise SettingsError(problems)
         self._operators = settings.watch.operators
-        self._most_percent = 100 * settings.watch.max_sample_ratio
         self._address = api_address(settings.provider.address or DEFAULT_ADDRESS)
         self._shown = without_credentials(self._address)
         self._memory = SharedNameMemory()
@@ -184,7 +183,7 @@ class DatadogProvider:
             json={"data": {"type": "timeseries_request", "attributes": attributes}},
             timeout=max(0.1, deadline.remaining_seconds()),
         ).json()
-        found = read_answer(answer, step, self._most_percent, self._host)
+        found = read_answer(answer, step, self._host)
         if found is None or (found.errors and not found.parts["series"]):
             problem = f"answered {query.text} without series{f': {found.errors}' if found and found.errors else ''}"
             raise ProviderAnswerError(f"Datadog at {self._shown} {problem} ({query.setting})")
@@ -215,7 +214,7 @@ class DatadogProvider:
             samples: finer points of the hosts with samples out of range, which replace the averages of these hosts.
             window: the window.
         """
-        table = PointTable(query.text, query.type, window, answer.step, self._most_percent)
+        table = PointTable(query.text, query.type, window, answer.step)
         unmatched: list[str] = []
         unusable = ["without a series"] * abs(len(answer.parts["series"]) - len(answer.parts["values"]))
         finer = samples if isinstance(samples, Answer) else None

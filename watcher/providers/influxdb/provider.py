@@ -75,7 +75,6 @@ class InfluxDbProvider:
         self._queries = queries(options)
         self._chosen: dict[str, InfluxDbQuery] = {}
         self._operators = settings.watch.operators
-        self._most_percent = 100 * settings.watch.max_sample_ratio
         self._timed_window = max(settings.watch.windows, key=duration.seconds)  # one window per fetch is enough
         self._names = NodeNames.unknown()
         self._memory = SharedNameMemory()
@@ -231,7 +230,7 @@ class InfluxDbProvider:
         Returns:
             A finding for each of these hosts.
         """
-        bounds = Bounds.of(query, self._most_percent)
+        bounds = Bounds.of(query)
         refused = [tags for tags, columns in answer.series if bounds.refuse(columns)]
         if not refused:
             return []
@@ -253,7 +252,7 @@ class InfluxDbProvider:
             is_low = columns.get(SMALLEST, bounds.lowest) < bounds.lowest
             example = query.offset + query.scale * columns[SMALLEST if is_low else LARGEST]
             total = int(columns.get(COUNT, 0))
-            numbers = total - int(known.get(COUNT, 0)), total, example, self._most_percent
+            numbers = total - int(known.get(COUNT, 0)), total, example
             findings.append(left_out(self._host(tags)[0], name, window.duration, *numbers))
             columns.clear()
             columns.update(known)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from watcher.model import QUANTILES, MetricType, Operator, Window
+from watcher.model import LOWEST_PERCENT, MOST_PERCENT, QUANTILES, MetricType, Operator, Window
 from watcher.settings import InfluxDbQuery, InfluxDbSettings
 from watcher.windows.shared_names import LEAST_PERCENT
 
@@ -22,7 +22,6 @@ SMALLEST, LARGEST = "SMALLEST", "LARGEST"  # columns with the extreme samples, w
 _ENDED_SECONDS = 120  # a series has ended if another series of the node has samples newer by this
 _MOST_NAMED = 100  # a query lists at most so many hosts; for more hosts it selects all
 _OPERATORS = {str(operator): operator for operator in Operator}
-_ROUNDING_PERCENT = -1e-6  # also in sample_range, which imports numpy
 _LARGEST = 1e15  # beyond this, sums of squares overflow and InfluxDB 1.x cannot encode its response
 _TELEGRAF = (
     InfluxDbQuery(
@@ -56,14 +55,9 @@ class Bounds:
     hosts: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, query: InfluxDbQuery, most_percent: float) -> "Bounds":
-        """Return the range of a query's possible samples.
-
-        Args:
-            query: the query.
-            most_percent: the largest possible sample, percent of capacity.
-        """
-        lowest, highest = sorted((each - query.offset) / query.scale for each in (_ROUNDING_PERCENT, most_percent))
+    def of(cls, query: InfluxDbQuery) -> "Bounds":
+        """Return the range of a query's possible samples."""
+        lowest, highest = sorted((each - query.offset) / query.scale for each in (LOWEST_PERCENT, MOST_PERCENT))
         return cls(max(lowest, -_LARGEST), min(highest, _LARGEST))
 
     def only(self, tag: str, hosts: Iterable[str]) -> "Bounds":

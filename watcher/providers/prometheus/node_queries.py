@@ -27,7 +27,6 @@ class NodeQueries:
         operators: the operators to compute.
         matchers: label matchers for all series.
         labels: the labels that name a node.
-        most_percent: the largest possible sample, percent of capacity.
         longest: the longest window, which contains the others. They are checked for samples out of range only while the
             longest window has such samples.
 
@@ -43,11 +42,10 @@ class NodeQueries:
         operators: Sequence[Operator],
         matchers: str,
         labels: LabelNames,
-        most_percent: float,
         longest: str,
     ) -> None:
         self.queries, self._operators = queries, operators
-        self._connection, self._matchers, self._labels, self._most_percent = connection, matchers, labels, most_percent
+        self._connection, self._matchers, self._labels = connection, matchers, labels
         self.chosen: dict[ResourceQuery, Expression] = {}
         self._longest, self._has_refused = longest, True
         self._absent_until: dict[ResourceQuery, float] = {}
@@ -61,10 +59,6 @@ class NodeQueries:
     def alternatives(self, query: ResourceQuery) -> list[Expression]:
         """Return a query's expressions; the one that had series last time comes first."""
         return sorted(query.expressions, key=lambda expression: expression != self.chosen.get(query))
-
-    def bounds(self, query: ResourceQuery) -> tuple[float, float] | None:
-        """Return the lowest and the highest possible sample of a query; None if they are unknown."""
-        return query.bounds(self._most_percent)
 
     def ask(self, query: ResourceQuery, operator: Operator, window: Window, deadline: Deadline) -> QueryAnswer:
         """Query one metric over a window: try the expression that had series last time, then the alternatives."""
@@ -136,7 +130,7 @@ class NodeQueries:
         for (query, operator), answer in found:
             if operator is not Operator.AVG or not answer.expression.is_guarded():
                 continue
-            low, high = self.bounds(query) or (-math.inf, math.inf)
+            low, high = query.bounds() or (-math.inf, math.inf)
             # The average of a window that contains a NaN is NaN, which fails this comparison, too.
             refused = {labels: resolved[labels].name for labels, value in answer.values if not low <= value <= high}
             if not refused:
@@ -149,7 +143,7 @@ class NodeQueries:
                 filled = promql.replace("$matchers", matchers).replace("$labels", self._labels.by)
                 return self._connection.run(filled, window.end, deadline)
 
-            series = RefusedSeries(run, self._labels.of, self._labels.names, self._operators, self._most_percent)
+            series = RefusedSeries(run, self._labels.of, self._labels.names, self._operators)
             try:
                 computed, counted = series.read(query, answer.expression, refused, window)
             except Exception as error:  # noqa: BLE001  translated; the analyzer drops the values out of range
@@ -185,7 +179,7 @@ class NodeQueries:
     ) -> QueryAnswer:
         self._connection.forget_warnings()
         is_checked = window.duration == self._longest or self._has_refused
-        bounds = self.bounds(query) if is_checked else None
+        bounds = query.bounds() if is_checked else None
         promql = expression.over(window.duration, operator, self._matchers, self._labels.by, window.end, bounds)
         series = self._connection.run(promql, window.end, deadline)
         return QueryAnswer(expression, self._labels.rows(series), self._connection.warnings)

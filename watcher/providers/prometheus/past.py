@@ -35,7 +35,6 @@ class PastQueries:
         self,
         queries: Sequence[tuple[ResourceQuery, Sequence[Expression]]],
         promql_of: Callable[[ResourceQuery, Expression, Operator], str],
-        bounds_of: Callable[[ResourceQuery], tuple[float, float] | None],
         operators: Sequence[Operator],
         ends: range,
         deadline: Deadline,
@@ -45,7 +44,6 @@ class PastQueries:
         Args:
             queries: each query with its expressions; each node has the values of the first expression that has it.
             promql_of: returns the PromQL of an operator over the window.
-            bounds_of: returns the lowest and the highest possible value of a query; other values become NaN.
             operators: the operators.
             ends: the ends of the windows, Unix seconds.
             deadline: time at which everything must have been read.
@@ -54,7 +52,7 @@ class PastQueries:
         rows: dict[str, int] = {}  # node to row
         values: dict[PastSeries, list[tuple[int, _Values]]] = {}
         for query, expressions in queries:
-            bounds = bounds_of(query)
+            bounds = query.bounds()
             for operator in operators:
                 had: set[str] = set()
                 for expression in expressions:

@@ -59,9 +59,8 @@ class PrometheusProvider:
         self._connection = PrometheusConnection(settings.provider, self.address)
         run = self._connection.run
         self._queries = NodeQueries(
-            self._connection, queries(options), self._operators, self._matchers, self._labels,
-            100 * settings.watch.max_sample_ratio, self._longest,
-        )  # fmt: skip
+            self._connection, queries(options), self._operators, self._matchers, self._labels, self._longest
+        )
         required = [query for query in self._queries.queries if query.required]
         self._times = SampleTimes(run, self._matchers, self._labels, required, self._queries.chosen)
         self._has_own_label = bool(options.node_label)
@@ -174,9 +173,8 @@ class PrometheusProvider:
             return self._past.read(
                 [(query, self._queries.alternatives(query)) for query in self._queries.due()],
                 lambda query, expression, operator: expression.over(
-                    window, operator, self._matchers, self._labels.by, bounds=self._queries.bounds(query)
+                    window, operator, self._matchers, self._labels.by, bounds=query.bounds()
                 ),
-                self._queries.bounds,
                 self._operators,
                 ends,
                 deadline,

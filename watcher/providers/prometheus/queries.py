@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from runtime import duration
-from watcher.model import PRESSURES, QUANTILES, MetricType, Operator
+from watcher.model import LOWEST_PERCENT, MOST_PERCENT, PRESSURES, QUANTILES, MetricType, Operator
 from watcher.providers.prometheus.selectors import source_of
 from watcher.settings import PrometheusSettings
 
@@ -28,7 +28,6 @@ _FUNCTIONS = {
 _LOOK_BACK_STEP = "150s"  # half of Prometheus' lookback delta of 5 minutes
 _SELECTOR = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*(\{[^{}]*\})?")
 _JOIN = re.compile(r"\b(?:avg|max) by")
-_ROUNDING_PERCENT = -1e-6  # also in sample_range, which imports numpy
 _PIECE = "trimaran_piece"  # label that distinguishes the rates of one window
 
 
@@ -230,15 +229,11 @@ class ResourceQuery:
         """The name of the first expression, for messages."""
         return self.expressions[0].name
 
-    def bounds(self, most_percent: float) -> tuple[float, float] | None:
-        """Return the lowest and the highest possible sample in the unit of the expressions; None if it is unknown.
-
-        Args:
-            most_percent: the largest possible sample, percent of capacity.
-        """
+    def bounds(self) -> tuple[float, float] | None:
+        """Return the lowest and the highest possible sample in the unit of the expressions; None if it is unknown."""
         if not self.scale:
             return None
-        lowest, highest = sorted((_ROUNDING_PERCENT / self.scale, most_percent / self.scale))
+        lowest, highest = sorted((LOWEST_PERCENT / self.scale, MOST_PERCENT / self.scale))
         return lowest, highest
 
 

@@ -34,14 +34,12 @@ class RefusedSeries:
         labels_of: returns the node labels of a series.
         label_names: names of the node labels.
         operators: the operators to compute.
-        most_percent: the largest possible sample, percent of capacity.
     """
 
     run: Run
     labels_of: Callable[[dict[str, Any]], NodeLabels]
     label_names: Sequence[str]
     operators: Sequence[Operator]
-    most_percent: float
 
     def read(
         self, query: ResourceQuery, expression: Expression, refused: Mapping[NodeLabels, str], window: Window
@@ -67,7 +65,7 @@ class RefusedSeries:
             valid, dropped, example = self._valid(samples, labels, query.scale)
             if dropped:
                 numbers = dropped, dropped + int((~np.isnan(valid)).sum()), example
-                findings.append(left_out(node, expression.name, window.duration, *numbers, self.most_percent))
+                findings.append(left_out(node, expression.name, window.duration, *numbers))
             _, computed = statistics(valid, self.operators)
             if rates:
                 valid, _, _ = self._valid(averaged, labels, query.scale)
@@ -86,7 +84,7 @@ class RefusedSeries:
         series = values.get(labels, [])
         times = sorted({at for points in series for at in points})
         percent = np.array([[points.get(at, math.nan) * scale for at in times] for points in series])
-        valid, dropped, example = leave_out(percent.reshape(1, -1), self.most_percent)
+        valid, dropped, example = leave_out(percent.reshape(1, -1))
         counts, computed = statistics(valid.reshape(len(series), len(times)).T, [Operator.AVG])
         means = np.where(counts > 0, computed[Operator.AVG], math.nan)
         return means[None], int(dropped[0]), float(example[0])

@@ -60,7 +60,6 @@ class SignalFxProvider:
             raise SettingsError([f"{variables}: {problem}"])
         self._options = settings.signalfx
         self._operators = settings.watch.operators
-        self._most_percent = 100 * settings.watch.max_sample_ratio
         self._address = settings.provider.address or DEFAULT_ADDRESS
         self._shown = without_credentials(self._address)
         self._memory = SharedNameMemory()
@@ -165,9 +164,7 @@ class SignalFxProvider:
     def _out_of_range(self, points: _Points) -> frozenset[str]:
         """Return the ids of the series with points out of range."""
         return frozenset(
-            key
-            for key, pairs in points.series.items()
-            if are_wrong(to_floats(pairs, columns=2)[:, 1], self._most_percent).any()
+            key for key, pairs in points.series.items() if are_wrong(to_floats(pairs, columns=2)[:, 1]).any()
         )
 
     def _within(self, deadline: Deadline, call: Callable[[], Value]) -> Value:
@@ -200,7 +197,7 @@ class SignalFxProvider:
     def _table(self, metric: str, answers: Mapping[Any, Any], window: Window, findings: list[Finding]) -> PointTable:
         """Return a table of a metric's points by node; add findings about points that belong to no known node."""
         step = choose_step(window, _STEPS)
-        table = PointTable(_published(metric), METRICS[metric], window, step, self._most_percent)
+        table = PointTable(_published(metric), METRICS[metric], window, step)
 
         def note(kind: Kind, message: str, node: str = "", action: Action = Action.REPORTED) -> None:
             findings.append(Finding(kind, message, window.duration, node, table.name, action))
