@@ -15,7 +15,13 @@ clients: "WeakSet[Api]" = WeakSet()
 
 
 class Api:
-    """A client of a cluster's API with one user's rights; thread-safe."""
+    """A client of a cluster's API with one user's rights; thread-safe.
+
+    Args:
+        url: address of the API server.
+        authority: file with the CA certificate to trust.
+        token: bearer token of the user; without one requests are anonymous.
+    """
 
     def __init__(self, url: str, authority: Path, token: str = "") -> None:
         self.url = url
@@ -33,7 +39,11 @@ class Api:
         self._session.close()
 
     def request(self, method: str, path: str, **options: Any) -> requests.Response:
-        """Send a request."""
+        """Send a request.
+
+        Raises:
+            requests.HTTPError: status of 400 or above; the message includes the response body.
+        """
         response = self._session.request(method, self.url + path, timeout=60, **options)
         if response.status_code >= 400:
             raise requests.HTTPError(

@@ -126,7 +126,12 @@ def built(name: str) -> Path | None:
 
 
 def build(name: str, program: Program) -> Path:
-    """Return the path of a program; if it is not in the cache, build it and report the build on stderr."""
+    """Return the path of a program; if it is not in the cache, build it and report the build on stderr.
+
+    Raises:
+        GoMissing: the program has to be built, and Go is not installed.
+        BuildFailed: Go could not build the program.
+    """
     home = _home(name, program)
     CACHE.mkdir(parents=True, exist_ok=True)
     with (CACHE / f"{name}.lock").open("w") as lock:

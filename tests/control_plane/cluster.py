@@ -76,7 +76,13 @@ class ControlPlane:
         return Api(self.url, self.certificates.certificate, token)
 
     def service_account(self, namespace: str, name: str, seconds: int = 3600) -> Api:
-        """Return an API client of a service account, with the rights that RBAC grants it."""
+        """Return an API client of a service account, with the rights that RBAC grants it.
+
+        Args:
+            namespace: namespace of the account, which must exist.
+            name: name of the account.
+            seconds: validity of the token; the API refuses less than ten minutes.
+        """
         request = {
             "apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": seconds},
         }  # fmt: skip
@@ -99,7 +105,13 @@ class ControlPlane:
         return self.service_account("default", name)
 
     def kubeconfig(self, user: str = ADMINISTRATOR, *, token: str | None = None, server: str = "") -> Path:
-        """Write a kubeconfig for one of the two users or for a token; return its path."""
+        """Write a kubeconfig for one of the two users or for a token; return its path.
+
+        Args:
+            user: user of the kubeconfig.
+            token: token to use instead of the user's own.
+            server: address of the API to use instead of the cluster's own, such as a relay's.
+        """
         file = self.folder / f"{user.replace(':', '-')}{secrets.token_hex(3) if token or server else ''}.kubeconfig"
         cluster = {"server": server or self.url, "certificate-authority": str(self.certificates.certificate)}
         configuration = {

@@ -19,7 +19,13 @@ _CONTROLLERS = (
 
 
 class ControllerManager:
-    """Controllers of workloads. Use it as a context manager: the controllers run when the block starts."""
+    """Controllers of workloads. Use it as a context manager: the controllers run when the block starts.
+
+    Args:
+        cluster: cluster with the workloads.
+        controllers: names of the controllers.
+        flags: further flags.
+    """
 
     process: Process
 

@@ -32,7 +32,11 @@ def unpack(folder: Path) -> Path:
 
 
 class Earlier:
-    """The earlier version in a folder."""
+    """The earlier version in a folder.
+
+    Args:
+        folder: folder for its code.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._folder = unpack(folder)

@@ -67,6 +67,13 @@ class OfferLog(ThreadingHTTPServer):
     """A proxy before the replicas of an extender that records the request bodies. Use it as a context manager.
 
     As a Service does, it takes the replicas in turn, and none that is down.
+
+    Args:
+        extenders: addresses of the replicas, such as ``http://127.0.0.1:2021``.
+
+    Attributes:
+        url: address of the proxy.
+        bodies: bodies of the requests to prioritize, in order.
     """
 
     daemon_threads = True
@@ -152,7 +159,13 @@ class MoveShares:
 def move_shares(
     moves: Sequence[MoveRecord], pods: Sequence[Mapping[str, Any]], offers: Mapping[str, set[str]]
 ) -> MoveShares:
-    """Return what became of some moves."""
+    """Return what became of some moves.
+
+    Args:
+        moves: moves of the ledger.
+        pods: pods of the Deployments that are new since the moves began.
+        offers: nodes offered for each pod, by UID.
+    """
     nodes: dict[str, list[str]] = defaultdict(list)
     offered: dict[str, set[str]] = defaultdict(set)
     for each in pods:
@@ -174,7 +187,16 @@ def move_shares(
 
 @dataclass
 class LandingCluster:
-    """A cluster whose first nodes are full of pods, which are idle until they are heated."""
+    """A cluster whose first nodes are full of pods, which are idle until they are heated.
+
+    Attributes:
+        cluster: the control plane.
+        hot: names of the full nodes.
+        watcher: the made-up watcher.
+        extenders: replicas of the extender.
+        offers: proxy between kube-scheduler and the replicas.
+        kwok: simulated kubelets.
+    """
 
     cluster: ControlPlane
     hot: Sequence[str]
@@ -184,7 +206,11 @@ class LandingCluster:
     kwok: Kwok
 
     def scheduler(self, sampled_percent: int = 100) -> Scheduler:
-        """Return a kube-scheduler that calls the extender, not started yet."""
+        """Return a kube-scheduler that calls the extender, not started yet.
+
+        Args:
+            sampled_percent: percentageOfNodesToScore; 0 for kube-scheduler's own choice.
+        """
         rendered = render_config(CONFIGURATION, ExtenderEndpoint(self.offers.url))
         rendered["extenders"][0]["httpTimeout"] = "5s"
         return Scheduler(
@@ -213,7 +239,15 @@ class LandingCluster:
         least: int = 0,
         seconds: float = 240,
     ) -> list[MoveRecord]:
-        """Wait until moves of the pods that were there before are in a state, and none in another; return them."""
+        """Wait until moves of the pods that were there before are in a state, and none in another; return them.
+
+        Args:
+            rebalancer: the rebalancer.
+            before: UIDs of the pods.
+            state: the state.
+            least: number of moves; by default one for each hot node.
+            seconds: time limit.
+        """
         least = least or LEAST_MOVES * len(self.hot)
 
         def there() -> list[MoveRecord]:
@@ -231,7 +265,15 @@ class LandingCluster:
 
 @contextmanager
 def landing_cluster(folder: Path, hot: int, cold: int, workloads: int, replicas: int = 1) -> Iterator[LandingCluster]:
-    """Run a cluster with full nodes, to be heated, and empty nodes; no scheduler runs in the block."""
+    """Run a cluster with full nodes, to be heated, and empty nodes; no scheduler runs in the block.
+
+    Args:
+        folder: folder for the files.
+        hot: number of full nodes.
+        cold: number of empty nodes.
+        workloads: number of Deployments, which have the same number of pods.
+        replicas: number of replicas of the extender.
+    """
     names = [f"node-{number:04d}" for number in range(hot + cold)]
     with ControlPlane(folder) as cluster, PodUse(cluster) as watcher:
         grant_rights(cluster, *MANIFESTS)

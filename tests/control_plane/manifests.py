@@ -17,7 +17,18 @@ def node(
     labels: Mapping[str, str] | None = None,
     taints: Sequence[Mapping[str, str]] = (),
 ) -> Object:
-    """Return a ready Node."""
+    """Return a ready Node.
+
+    Args:
+        name: name of the node and value of its label ``kubernetes.io/hostname``.
+        cpu: CPU capacity.
+        memory: memory capacity.
+        reserved_cpu: allocatable CPU; all of ``cpu`` by default.
+        resources: further resources, such as ``nvidia.com/gpu``.
+        images: name of each image on the node to its size in bytes.
+        labels: labels in addition to the hostname.
+        taints: taints of the node's spec.
+    """
     capacity = {"cpu": cpu, "memory": memory, "ephemeral-storage": "100Gi", "pods": "110", **(resources or {})}
     return {
         "apiVersion": "v1",
@@ -48,7 +59,14 @@ def container(
 
 
 def pod(name: str, *containers: Object, annotations: Mapping[str, str] | None = None, **spec: Any) -> Object:
-    """Return a Pod in the namespace ``default``."""
+    """Return a Pod in the namespace ``default``.
+
+    Args:
+        name: name of the pod.
+        containers: containers of the pod; by default one without requests.
+        annotations: annotations of the pod.
+        spec: further fields of the spec, by the API's names (``initContainers``, ``schedulerName``, ``nodeName`` ...).
+    """
     return {
         "apiVersion": "v1",
         "kind": "Pod",

@@ -114,7 +114,11 @@ def noted(cluster: ControlPlane) -> list[str]:
 
 
 class PodUse(ThreadingHTTPServer):
-    """A made-up watcher: each pod used all day what its annotation says. Use it as a context manager."""
+    """A made-up watcher: each pod used all day what its annotation says. Use it as a context manager.
+
+    Attributes:
+        url: address of the watcher.
+    """
 
     daemon_threads = True
 
@@ -187,7 +191,17 @@ class _PodUseHandler(BaseHTTPRequestHandler):
 
 
 class RebalancerProcess:
-    """A ``trimaran rebalance`` process with the token of the manifest's account."""
+    """A ``trimaran rebalance`` process with the token of the manifest's account.
+
+    Args:
+        cluster: cluster whose pods move.
+        watcher: address of the watcher.
+        mode: observe or act.
+        server: address of the API to use instead of the cluster's own, such as a relay's.
+        rules: rules that are no settings and differ from quick ones, by their paths in ``MoveRules``.
+        lease_seconds: duration of the Lease.
+        settings: settings that differ from quick ones.
+    """
 
     def __init__(
         self, cluster: ControlPlane, watcher: str, mode: str, *, server: str = "",

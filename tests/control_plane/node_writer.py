@@ -53,7 +53,15 @@ def watching(
 
 
 class Writer:
-    """A ``trimaran nodes`` process with the account's token."""
+    """A ``trimaran nodes`` process with the account's token.
+
+    Args:
+        cluster: cluster whose nodes are written.
+        watcher: address of the watcher.
+        token: token of the service account.
+        constants: constants of the section that are no settings, and their other values.
+        settings: settings that differ from quick ones.
+    """
 
     def __init__(
         self, cluster: ControlPlane, watcher: str, token: str, constants: Mapping[str, float] | None = None,

@@ -126,7 +126,15 @@ def decided(
     resources: Sequence[Object] = (),
     shared: Sequence[Object] = (),
 ) -> dict[str, Outcome]:
-    """Return what the real scheduler decides in each scenario, by its name; delete all objects again."""
+    """Return what the real scheduler decides in each scenario, by its name; delete all objects again.
+
+    Args:
+        cluster: control plane without other nodes or pods, with :data:`ALL_RIGHTS`.
+        profile: profile of the KubeSchedulerConfiguration.
+        scenarios: scenarios with different names.
+        resources: CustomResourceDefinitions of the objects.
+        shared: objects that all scenarios share.
+    """
     api = cluster.api
     settings = {key: value for key, value in configuration(profile).items() if key.startswith("pod")}
     define(api, resources)
@@ -224,7 +232,14 @@ def _replay(profile: Mapping[str, Any], scenario: PluginScenario, outcome: Outco
 
 
 def _decide(scheduler: Scheduler, pods: dict[str, Object], expected: Mapping[str, set[str]], now: float) -> str:
-    """Carry out all decisions that are due; return the first that differs, or ""."""
+    """Carry out all decisions that are due; return the first that differs, or "".
+
+    Args:
+        scheduler: our scheduler.
+        pods: pods by name; changed.
+        expected: nodes that a pod may be on at the end, by its name; none if it is gone then.
+        now: seconds.
+    """
     while (decision := scheduler.next(now)) is not None:
         name = decision.pod.name
         if isinstance(decision, Bind):

@@ -12,7 +12,14 @@ SCHEDULER: Final = "oracle"
 def profile(
     plugin: str, *points: str, args: dict[str, Any] | None = None, without: dict[str, list[str]] | None = None
 ) -> Object:
-    """Return a profile with a plugin at some extension points."""
+    """Return a profile with a plugin at some extension points.
+
+    Args:
+        plugin: name of the plugin.
+        points: extension points.
+        args: arguments of the plugin.
+        without: names of the plugins to disable, by extension point.
+    """
     plugins: dict[str, Any] = {point: {"enabled": [{"name": plugin}]} for point in points}
     for point, names in (without or {}).items():
         plugins.setdefault(point, {})["disabled"] = [{"name": name} for name in names]

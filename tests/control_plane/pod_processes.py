@@ -19,6 +19,15 @@ class PodProcesses:
 
     Use it as a context manager. Only pods of the components that a test names are run; each has one container of our
     image. A deleted pod gets SIGTERM.
+
+    Args:
+        cluster: cluster with the pods.
+        namespace: namespace of the pods.
+        components: labels ``app.kubernetes.io/component`` of the pods to run.
+        program: command that stands for ``trimaran``.
+
+    Attributes:
+        logs: output of the processes so far, by component.
     """
 
     def __init__(self, cluster: ControlPlane, namespace: str, *components: str, program: Sequence[str] = ()) -> None:

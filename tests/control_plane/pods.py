@@ -12,6 +12,15 @@ class PodRunner:
     """Runner for the containers of a Deployment or Job, each as a process in its own mount namespace.
 
     The pod's files exist only in these namespaces, not elsewhere on this machine.
+
+    Args:
+        cluster: cluster to which the objects were applied.
+        documents: objects with one Deployment or Job, and at most one ConfigMap.
+        namespace: namespace of the pod.
+
+    Attributes:
+        spec: spec of the pod.
+        tls: folder that the containers see as ``/etc/trimaran-tls``.
     """
 
     def __init__(

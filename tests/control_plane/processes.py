@@ -24,6 +24,14 @@ class Process:
     """A program that runs until it is killed; an apiserver would wait on SIGTERM while etcd is gone.
 
     As a context manager it is terminated at the end of the block.
+
+    Args:
+        command: the program and its arguments.
+        log: file to which the output is appended.
+        environment: environment variables in addition to those of this process.
+
+    Attributes:
+        log: file with the output.
     """
 
     _url: str

@@ -44,7 +44,20 @@ class Attempt:
 
 
 class Scheduler:
-    """A kube-scheduler or a program built from it. Use it as a context manager: it is ready when the block starts."""
+    """A kube-scheduler or a program built from it. Use it as a context manager: it is ready when the block starts.
+
+    Args:
+        cluster: cluster to schedule in.
+        profiles: profiles of the KubeSchedulerConfiguration; every node is scored unless a profile limits it.
+        program: program to run, a key of :data:`control_plane.builds.PROGRAMS`.
+        verbosity: log level; below 10 the log has no scores, and scheduling is several times as fast.
+        configuration: further fields of the KubeSchedulerConfiguration, such as ``extenders``.
+
+    Attributes:
+        process: the process.
+        log: file with its output.
+        url: address of its health checks and metrics.
+    """
 
     process: Process
     url: str

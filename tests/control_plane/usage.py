@@ -24,7 +24,13 @@ _COMPLETE_JOBS = "stage/pod/fast/pod-complete.yaml"
 
 
 class Kwok:
-    """Simulated kubelets of all nodes. Use it as a context manager, with nodes from :meth:`for_kwok`."""
+    """Simulated kubelets of all nodes. Use it as a context manager, with nodes from :meth:`for_kwok`.
+
+    Args:
+        cluster: cluster with the nodes.
+        completes_jobs: complete the pods of Jobs as soon as they run.
+        leases: renew a Lease for each node, as kubelets do.
+    """
 
     process: Process
 
@@ -84,7 +90,12 @@ class Kwok:
 
 
 class MetricsServer:
-    """metrics-server, registered as the cluster's metrics API. Use it as a context manager."""
+    """metrics-server, registered as the cluster's metrics API. Use it as a context manager.
+
+    Args:
+        cluster: cluster with the nodes.
+        resolution_seconds: interval between scrapes; the first values come after two intervals.
+    """
 
     process: Process
 

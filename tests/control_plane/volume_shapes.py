@@ -24,7 +24,12 @@ _MODES = ("ReadWriteOnce", "ReadWriteOnce", "ReadWriteMany", "ReadWriteOncePod")
 
 
 def storage(dice: random.Random, nodes: int) -> Iterator[Object]:
-    """Yield limits of nodes, bound volumes with their claims, and local volumes for the claims of later pods."""
+    """Yield limits of nodes, bound volumes with their claims, and local volumes for the claims of later pods.
+
+    Args:
+        dice: random number generator.
+        nodes: number of nodes, which are named ``node-0`` and so on.
+    """
     yield LATE_CLASS
     for number in range(nodes):
         drivers = [{"name": DRIVER, "nodeID": f"node-{number}", "allocatable": {"count": dice.randint(0, 2)}}]

@@ -41,7 +41,15 @@ class PodForm(StrEnum):
 
 
 class WorldClock:
-    """Clock of a played trace: minutes of the trace by the wall clock."""
+    """Clock of a played trace: minutes of the trace by the wall clock.
+
+    Args:
+        speed: minutes of the trace in a minute of life.
+        clock: Unix time.
+
+    Attributes:
+        origin: Unix time of minute 0; until :meth:`start` the trace has not begun.
+    """
 
     def __init__(self, speed: float, clock: Callable[[], float] = time.time) -> None:
         self.speed, self._clock = speed, clock
@@ -73,7 +81,15 @@ class PlacementObserver(Protocol):
 
 
 class WorldPlayer:
-    """Player of one trace. Use it as a context manager: pods are followed from the start of the block to its end."""
+    """Player of one trace. Use it as a context manager: pods are followed from the start of the block to its end.
+
+    Args:
+        cluster: cluster to play on.
+        trace: the trace. Requests are divided by its overcommit, as an admission webhook would.
+        clock: clock of the trace.
+        observer: consumer of the placements.
+        form: form of the pods.
+    """
 
     def __init__(
         self,
@@ -108,7 +124,11 @@ class WorldPlayer:
         self._api.close()
 
     def create_nodes(self, for_kubelet: Callable[[Object], Object] = lambda each: each) -> None:
-        """Create the trace's nodes."""
+        """Create the trace's nodes.
+
+        Args:
+            for_kubelet: change of a node for its kubelet, such as :meth:`control_plane.usage.Kwok.for_kwok`.
+        """
         amounts = self._trace.amounts().items()
         nodes = [node(name, f"{cpu}m", str(memory), resources={"pods": "1000"}) for name, (cpu, memory) in amounts]
         self._cluster.api.create(*map(for_kubelet, nodes))
@@ -129,7 +149,12 @@ class WorldPlayer:
         self._deployments = {each["metadata"]["name"]: each["metadata"]["uid"] for each in created}
 
     def play(self, until: int | None = None, report: Callable[[int], None] = lambda _minute: None) -> None:
-        """Play the trace from minute 0 to its end; returns then."""
+        """Play the trace from minute 0 to its end; returns then.
+
+        Args:
+            until: minute before which to end; by default the end of the trace.
+            report: called with each minute after its pods were created.
+        """
         trace, arrivals = self._trace, defaultdict(list)
         for number, minute in enumerate(trace.arrival_minute.tolist()):
             if trace.end_minute[number] > minute:

@@ -133,7 +133,15 @@ def running_system(
     lifetime: float | None = None,
     **settings: object,
 ) -> Iterator[System]:
-    """Run a cluster, a scheduler, an extender and a watcher; yield them as a system."""
+    """Run a cluster, a scheduler, an extender and a watcher; yield them as a system.
+
+    Args:
+        folder: folder for all files.
+        interval: seconds between the watcher's fetches; by default it fetches once.
+        clocks: clocks of the extender and the watcher, by their names; the machine's clock by default.
+        lifetime: seconds of validity of the scheduler's certificate for the extender; None is plain HTTP.
+        settings: settings of the extender.
+    """
     dice, clocks = random.Random(9), clocks or {}
     loads = {name: {kind: {"average": dice.uniform(5, 60)} for kind in ("cpu", "memory")} for name in NODES}
     (folder / "loads.json").write_text(json.dumps(loads))

@@ -67,7 +67,15 @@ class Comparison:
 
 @dataclass
 class Run:
-    """Results of a kube-scheduler's run."""
+    """Results of a kube-scheduler's run.
+
+    Attributes:
+        program: name of the program.
+        nodes: nodes from the API.
+        pods: pods from the API at the end, by ``namespace/name``.
+        attempts: attempts in the log, in order.
+        first: number of attempts before the first pod with pod-level resources.
+    """
 
     program: str
     nodes: list[Object] = field(repr=False)

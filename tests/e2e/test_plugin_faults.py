@@ -113,7 +113,13 @@ def sampled(cluster: ControlPlane) -> Iterator[list[Counter[str]]]:
 
 
 class Bindings:
-    """Bindings on their way to the API server: some never reach it, of others the answer is withheld."""
+    """Bindings on their way to the API server: some never reach it, of others the answer is withheld.
+
+    Attributes:
+        lost: paths of those that do not reach it.
+        unanswered: paths of those that are carried out.
+        leader_is_dead: set once the sender was killed.
+    """
 
     def __init__(self) -> None:
         self.lost: list[str] = []

@@ -61,7 +61,12 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
 
 
 class Faults:
-    """Faults between the scheduler and the API server."""
+    """Faults between the scheduler and the API server.
+
+    Attributes:
+        relay: the way to the API server.
+        seconds: delays of Bindings, in turn: before they are sent to the API server, and before they are answered.
+    """
 
     def __init__(self, relay: Relay) -> None:
         self.relay, self.seconds = relay, 0.0

@@ -128,7 +128,16 @@ class Comparison:
 
 @dataclass
 class Run:
-    """Results of all schedulers over all pods."""
+    """Results of all schedulers over all pods.
+
+    Attributes:
+        version: version of kube-scheduler.
+        attempts: variant to the first attempt for each pod and profile.
+        outcomes: variant to the extender's number of answers by outcome.
+        files: variant to kube-scheduler's file and its /configz.
+        pods: number of pods that each scheduler got.
+        bound: pods that a scheduler bound in spite of its missing rights.
+    """
 
     version: str
     attempts: Mapping[str, Mapping[str, Attempt]] = field(repr=False)

@@ -22,7 +22,13 @@ _LEAF = "system"
 
 @dataclass(frozen=True)
 class Hierarchy:
-    """A mounted hierarchy."""
+    """A mounted hierarchy.
+
+    Attributes:
+        folder: where it is mounted.
+        kind: type of the mount, ``cgroup`` or ``cgroup2``.
+        options: mount options that select it; in version 1 its controllers, or its name.
+    """
 
     folder: Path
     kind: str
@@ -95,7 +101,13 @@ class Counters:
 
 
 class NodeGroup:
-    """The control group of a node, with the quota that is its capacity."""
+    """The control group of a node, with the quota that is its capacity.
+
+    Args:
+        name: name of the node.
+        cores: quota of its processes.
+        memory_mebibytes: limit of their memory.
+    """
 
     def __init__(self, name: str, cores: float, memory_mebibytes: int) -> None:
         self._name, self._cores, self._memory = name, cores, memory_mebibytes << 20

@@ -46,6 +46,17 @@ class RealCluster(ControlPlane):
     """A cluster as others have it, with all controllers, admission plugins and identities; a test adds a scheduler.
 
     Use it as a context manager, in a process that runs in ``isolated.py``: the nodes are Ready when the block starts.
+
+    Args:
+        folder: folder for certificates, logs, and the nodes' disks.
+        cores: capacity of each node.
+        memory_mebibytes: capacity of each node.
+        grace_seconds: time without a sign of life after which a node counts as lost.
+        kubelet: fields of all KubeletConfigurations that differ from the usual ones.
+
+    Attributes:
+        nodes: the nodes by name.
+        images: archive with the images that each node has.
     """
 
     ADDRESS = f"{NODES}254"

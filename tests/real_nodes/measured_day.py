@@ -10,7 +10,12 @@ _SECONDS = 15
 
 
 class MeasuredDay(PodUse):
-    """A made-up watcher: each pod used all day what its control group uses now. Use it as a context manager."""
+    """A made-up watcher: each pod used all day what its control group uses now. Use it as a context manager.
+
+    Args:
+        cluster: cluster with the pods.
+        recorder: recorder of the cluster's control groups.
+    """
 
     cluster: RealCluster
 

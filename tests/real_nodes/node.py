@@ -46,7 +46,24 @@ _CONTAINERD = """version = 2
 
 
 class Node:
-    """A node of a :class:`RealCluster`, whose capacity is the quota of its control group."""
+    """A node of a :class:`RealCluster`, whose capacity is the quota of its control group.
+
+    Args:
+        cluster: cluster of the node.
+        number: number of the node, which is part of its name and addresses.
+        cores: capacity.
+        memory_mebibytes: capacity; about 150 MiB of it are needed by kubelet and containerd.
+        kubelet: fields of the KubeletConfiguration that differ from the usual ones.
+
+    Attributes:
+        name: name of the node.
+        cores: capacity.
+        memory_mebibytes: capacity.
+        address: address of the node.
+        group: control group of the node.
+        kubelet: process of the kubelet.
+        containerd: process of containerd.
+    """
 
     kubelet: Process
     containerd: Process

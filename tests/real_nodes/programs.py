@@ -35,7 +35,14 @@ def account(cluster: ControlPlane, name: str) -> Path:
 
 @contextmanager
 def run_watcher(cluster: ControlPlane, *arguments: str, provider: str = "Kubelet", name: str = "") -> Iterator[Service]:
-    """Run ``trimaran watch`` with the shipped account."""
+    """Run ``trimaran watch`` with the shipped account.
+
+    Args:
+        cluster: cluster with the nodes.
+        arguments: further arguments.
+        provider: source of the metrics.
+        name: name of its store and its log; the provider's by default.
+    """
     file = cluster.folder / (name or f"watcher-{provider}")
     environment = {
         "TRIMARAN_KUBELET__CA_FILE": str(cluster.certificates.certificate),
@@ -51,7 +58,13 @@ def run_watcher(cluster: ControlPlane, *arguments: str, provider: str = "Kubelet
 
 
 def load_of_nodes(service: Service, kind: str = "CPU", window: str = "") -> tuple[dict[str, float], float, float]:
-    """Return the mean load of each measured node, percent, and the begin and end of its window, Unix seconds."""
+    """Return the mean load of each measured node, percent, and the begin and end of its window, Unix seconds.
+
+    Args:
+        service: watcher.
+        kind: type of the metric.
+        window: window instead of the default one.
+    """
     response = service.get(f"/watcher?window={window}" if window else "/watcher")
     if response.status_code != requests.codes.ok:
         return {}, 0, 0

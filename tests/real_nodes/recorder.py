@@ -13,7 +13,11 @@ _SECONDS = 0.5
 
 
 class Recorder:
-    """A thread that reads the counters of all nodes and pods twice a second. Use it as a context manager."""
+    """A thread that reads the counters of all nodes and pods twice a second. Use it as a context manager.
+
+    Args:
+        cluster: cluster with the nodes.
+    """
 
     def __init__(self, cluster: RealCluster) -> None:
         self._cluster = cluster
@@ -34,7 +38,13 @@ class Recorder:
         return all(self._readings[name][-1].time >= until for name in self._cluster.nodes)
 
     def cores(self, of: str, begin: float, end: float) -> float:
-        """Return the mean number of cores in use between two times."""
+        """Return the mean number of cores in use between two times.
+
+        Args:
+            of: name of a node, or UID of a pod.
+            begin: Unix seconds.
+            end: Unix seconds.
+        """
         readings = self._readings[of]
         times = [each.time for each in readings]
         assert times[0] <= begin + _SECONDS, f"{of} is recorded since {times[0]}"

@@ -375,7 +375,11 @@ def no_refusal(_refused: RejectedRequest) -> EncodedResponse:
 
 
 class Flood:
-    """Clients that ask for a response that no buffer holds."""
+    """Clients that ask for a response that no buffer holds.
+
+    Attributes:
+        opened: their connections, in order.
+    """
 
     def __init__(self, stack: contextlib.ExitStack, body: Callable[[], bytes]) -> None:
         self.opened: list[Connection] = []

@@ -19,7 +19,15 @@ def refusal(status: int, message: str = "refused") -> requests.HTTPError:
 
 
 class BindingApi:
-    """A fake API of pods that the threads of a binder and of a status writer may share."""
+    """A fake API of pods that the threads of a binder and of a status writer may share.
+
+    Attributes:
+        pods: pod by namespace and name.
+        sent: method and path of each request, in order.
+        bodies: body of each request, in order.
+        before: fault of a request that is not executed.
+        after: fault of a request that is executed, but gets no answer.
+    """
 
     def __init__(self) -> None:
         self.pods: dict[str, dict[str, Any]] = {}

@@ -34,7 +34,14 @@ class Authority:
     def issue(
         self, name: str, seconds: float | None = None, *, organization: str = "", addresses: Sequence[str] = ()
     ) -> Path:
-        """Issue a certificate for a name and 127.0.0.1; return the file that holds it and its key."""
+        """Issue a certificate for a name and 127.0.0.1; return the file that holds it and its key.
+
+        Args:
+            name: common name of the certificate and name of the file.
+            seconds: validity from now on; None is two days.
+            organization: organization, which is the group of the user for Kubernetes.
+            addresses: further IP addresses.
+        """
         file, key, request = self._folder / f"{name}.pem", self._folder / f"{name}-key.pem", f"{name}.csr"
         subject = f"/O={organization}/CN={name}" if organization else f"/CN={name}"
         self._openssl("req", *_EC, "-keyout", key.name, "-out", request, "-subj", subject)

@@ -27,7 +27,13 @@ def pod(name: str, requests: Mapping[str, str] | None = None, priority: int = 0,
 
 
 class Configured:
-    """Scheduler that follows manifests."""
+    """Scheduler that follows manifests.
+
+    Args:
+        chosen: profile.
+        nodes: nodes.
+        others: kind and manifest of other objects.
+    """
 
     def __init__(
         self, chosen: Mapping[str, Any], nodes: Sequence[Object], others: Sequence[tuple[str, Object]] = ()

@@ -18,7 +18,14 @@ from runtime.kubernetes.paths import MERGE_PATCH, object_path
 
 
 class ControllerApi(ThreadingHTTPServer):
-    """A fake API server without objects but Leases and ConfigMaps."""
+    """A fake API server without objects but Leases and ConfigMaps.
+
+    Attributes:
+        url: its address.
+        is_away: whether it closes every connection without a response.
+        refused: status of the response to each request whose path contains a part.
+        stored: Leases and ConfigMaps.
+    """
 
     daemon_threads = True
 

@@ -44,7 +44,17 @@ class Watch:
 
 
 class Controlled:
-    """A rebalancer over a world, with a clock that a test sets."""
+    """A rebalancer over a world, with a clock that a test sets.
+
+    Attributes:
+        api: the API.
+        now: Unix time.
+        term: term of the Lease; None without it.
+        jump: seconds by which the clock is ahead of the seconds that passed.
+        asked_pods: UIDs of pods that are gone, whose use was asked for last.
+        watch: the watches.
+        rebalancer: the controller.
+    """
 
     def __init__(
         self,

@@ -28,7 +28,14 @@ def made_up_day(nodes, minutes=1440, seed=5):
 
 
 def fill(path: Path, loads, until: int, megabytes: float = 128) -> None:
-    """Write loads to a store's file through the code that writes every fetch."""
+    """Write loads to a store's file through the code that writes every fetch.
+
+    Args:
+        path: the store's file; it is created if missing.
+        loads: array as from ``made_up_day``, for nodes ``node-1``, ``node-2``, ... of the source Fake.
+        until: time of the last minute in Unix seconds.
+        megabytes: maximum size of the history.
+    """
     db = connect(path)
     names = [f"node-{number + 1}" for number in range(loads.shape[1])]
     minutes = loads.shape[2]

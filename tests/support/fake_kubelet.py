@@ -87,7 +87,15 @@ def stats(at: float, psi: dict[str, float] | None = None, **amounts: Any) -> dic
 def summary(
     at: float, cpu: Any = None, memory: Any = None, psi: dict[str, dict[str, float]] | None = None, **cpu_more: Any
 ) -> dict[str, Any]:
-    """Return the summary of a node without pods."""
+    """Return the summary of a node without pods.
+
+    Args:
+        at: time of the measurement, Unix seconds.
+        cpu: CPU time in nanoseconds.
+        memory: working set in bytes.
+        psi: totals of pressure in seconds by resource and kind; None for a kubelet without pressure.
+        cpu_more: further fields of CPU, such as ``usageNanoCores``.
+    """
     of = psi or {}
     resources = {
         "cpu": stats(at, of.get("cpu"), usageCoreNanoSeconds=cpu, **cpu_more),

@@ -49,7 +49,11 @@ class LeakGuard:
 
     @contextmanager
     def holding(self, fixture: Any) -> Iterator[None]:
-        """Let a fixture hold what is started in the block, until :meth:`check_fixture`."""
+        """Let a fixture hold what is started in the block, until :meth:`check_fixture`.
+
+        Raises:
+            Leak: the block failed or skipped, and left something.
+        """
         before = take(self._origins)
         try:
             yield

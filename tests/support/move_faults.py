@@ -31,7 +31,16 @@ class _Killed(BaseException):
 
 
 class FaultRun:
-    """A rebalancer, a second one, and the controller and scheduler of the pods that it moves."""
+    """A rebalancer, a second one, and the controller and scheduler of the pods that it moves.
+
+    Args:
+        seed: seed of all draws.
+
+    Attributes:
+        faults: number of faults by kind.
+        harm: what must not have happened.
+        moves: evictions: true time, source, workload and lineage.
+    """
 
     def __init__(self, seed: int) -> None:
         self._draw = random.Random(seed)

@@ -17,7 +17,16 @@ Answer = tuple[int, dict[str, Any], dict[str, str]]
 
 
 class MovingApi:
-    """A fake API over the pods of a world."""
+    """A fake API over the pods of a world.
+
+    Attributes:
+        world: the cluster; an evicted pod leaves it.
+        maps: ConfigMap by path.
+        events: all Events, in order.
+        sent: method and path of each request that changes something, in order.
+        evicted: UIDs of the evicted pods, in order.
+        fault: returns status, body and headers of the answer to a request, or None to answer it.
+    """
 
     def __init__(self, world: World) -> None:
         self.world = world

@@ -7,7 +7,14 @@ import requests
 
 
 class NodesApi:
-    """A fake API that merges patches into nodes and stores Leases; it refuses writes with an old resource version."""
+    """A fake API that merges patches into nodes and stores Leases; it refuses writes with an old resource version.
+
+    Attributes:
+        nodes: name to Node.
+        leases: path to Lease.
+        events: all Events, in order.
+        writes: method, path and body of each accepted node patch.
+    """
 
     def __init__(self, *names: str) -> None:
         self.nodes: dict[str, dict[str, Any]] = {}

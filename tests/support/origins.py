@@ -23,7 +23,14 @@ UNKNOWN = "an unknown place"
 
 
 class Origins:
-    """Places where resources were started, and the threads that started them."""
+    """Places where resources were started, and the threads that started them.
+
+    Args:
+        allowed: folders in which tests may leave files.
+
+    Attributes:
+        files: files outside the allowed folders that were created since :meth:`forget`, with the place in the code.
+    """
 
     def __init__(self, *allowed: Path) -> None:
         self.files: dict[str, str] = {}

@@ -89,7 +89,13 @@ def nowhere() -> str:
 
 
 def start_on_free_ports(start: Callable[..., P], count: int = 1, *, first: int | None = None) -> P:
-    """Start a program, and wait until it listens on its ports; start it again if another process took one of them."""
+    """Start a program, and wait until it listens on its ports; start it again if another process took one of them.
+
+    Args:
+        start: starts the program, with the ports as its arguments.
+        count: number of ports.
+        first: first port to try, instead of a free one.
+    """
     for _ in range(_STARTS):
         ports = [free_port() for _ in range(count)]
         if first is not None:

@@ -30,7 +30,11 @@ ROUND_SECONDS = 300
 
 
 class PastPods:
-    """Source of the pods that ran at a time; ``now`` is set for each round."""
+    """Source of the pods that ran at a time; ``now`` is set for each round.
+
+    Attributes:
+        now: Unix seconds.
+    """
 
     def __init__(self, lives: list[tuple[int, int, Mapping[str, Any]]]) -> None:
         self._lives, self._reader = lives, ManifestReader()

@@ -6,7 +6,13 @@ import requests
 
 
 class ReviewingApi:
-    """API server with three tokens: a reader of the namespace default, a reader of all, and a user without rights."""
+    """API server with three tokens: a reader of the namespace default, a reader of all, and a user without rights.
+
+    Attributes:
+        reviews: path and body of each review.
+        down: whether the API server does not answer.
+        rights: namespaces by user; "" stands for all namespaces together.
+    """
 
     def __init__(self) -> None:
         self.reviews: list[tuple[str, Any]] = []

@@ -183,7 +183,17 @@ def run_trimaran(*arguments: object) -> subprocess.CompletedProcess[str]:
 
 
 class Service:
-    """A ``trimaran watch`` process."""
+    """A ``trimaran watch`` process.
+
+    Args:
+        store: file of the store.
+        log: file to which the output is appended.
+        arguments: further arguments.
+        port: port of the API; a restart may ask for the one that the service had. By default the service selects one.
+        open_files: limit of its open files.
+        cold: start a new interpreter, see :func:`start_command`.
+        environment: environment variables in addition to those of this process.
+    """
 
     def __init__(
         self,

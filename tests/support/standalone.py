@@ -36,7 +36,14 @@ def standalone_cluster(folder: Path, nodes: int) -> Iterator[ControlPlane]:
 
 
 class RunningScheduler:
-    """A replica of the scheduler, without a watcher, so that it scores by the fallback policy."""
+    """A replica of the scheduler, without a watcher, so that it scores by the fallback policy.
+
+    Args:
+        cluster: the cluster.
+        server: address of the API server, such as a relay's; by default the cluster's own.
+        options: options of the command; by default it places the pods that name it.
+        constants: constants of the section that are no settings, and their other values.
+    """
 
     def __init__(
         self, cluster: ControlPlane, server: str = "", options: Sequence[str] = ("--name", NAME),

@@ -24,7 +24,12 @@ REQUESTS: tuple[tuple[str, dict[str, str], int], ...] = (
 
 
 class Clients:
-    """Busy clients of one start, each in a thread with a connection of its own."""
+    """Busy clients of one start, each in a thread with a connection of its own.
+
+    Attributes:
+        answers: number of answers by path and status.
+        errors: the first line of each unexpected answer.
+    """
 
     def __init__(self, port: int, count: int) -> None:
         self.answers: Counter[tuple[str, int]] = Counter()

@@ -59,7 +59,15 @@ def _run(
 
 
 class WarmProcess:
-    """A running command, with the methods of ``subprocess.Popen`` that tests use."""
+    """A running command, with the methods of ``subprocess.Popen`` that tests use.
+
+    Args:
+        arguments: arguments of ``trimaran``.
+        log: file to which both outputs are appended.
+        environment: all environment variables.
+        open_files: limit of open files.
+        errors: file for standard error instead of the log.
+    """
 
     def __init__(
         self,

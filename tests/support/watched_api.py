@@ -17,7 +17,13 @@ PATHS = (NODES, PODS, BUDGETS, SCALERS, *WORKLOADS.values())
 
 
 class WatchedApi:
-    """A fake API with lists and watches by path."""
+    """A fake API with lists and watches by path.
+
+    Attributes:
+        objects: the list of each path.
+        held: paths whose lists get no answer.
+        watched: paths that are watched, so that their list was stored before.
+    """
 
     def __init__(self, held: str = "") -> None:
         world = hot_and_cold()

@@ -25,7 +25,14 @@ _DAYS, _ROUNDS_A_DAY = 8, 8
 
 
 def fill_workloads(path: Path, count: int, until: int, seed: int = 7) -> list[Workload]:
-    """Write eight days of learned use, and a day of totals, to a store's file, as the rounds of the source Fake do."""
+    """Write eight days of learned use, and a day of totals, to a store's file, as the rounds of the source Fake do.
+
+    Args:
+        path: the store's file; it is created if missing.
+        count: number of workloads; every third has a container ``proxy`` next to ``main``.
+        until: end of the last round in Unix seconds.
+        seed: seed of the use.
+    """
     dice = np.random.default_rng(seed)
     workloads = [
         Workload(

@@ -37,7 +37,13 @@ def small_world(nodes: int, pods: list[tuple[str, float]], minutes: int = 240) -
 
 
 def one_node_world(*pods: tuple[str, int, int, int, float, float], minutes: int = 20, warm_up: int = 5) -> Trace:
-    """Return a world of one node with 1000m and 1000 bytes, and pods."""
+    """Return a world of one node with 1000m and 1000 bytes, and pods.
+
+    Args:
+        pods: kind, arrival, end, CPU request, CPU level and memory level of each pod.
+        minutes: length of the world.
+        warm_up: minutes of the warm-up.
+    """
     lives = [end - arrival for _, arrival, end, *_ in pods]
     column = [np.array([pod[place] for pod in pods], np.int64) for place in range(1, 4)]
     cpu, memory = (np.repeat([pod[place] for pod in pods], lives).astype(np.float32) for place in (4, 5))

@@ -36,7 +36,12 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
 
 
 class PairedCluster(ControllerApi):
-    """A fake API server with a node and pods."""
+    """A fake API server with a node and pods.
+
+    Attributes:
+        pods: the pods, by name.
+        bound: names of the pods that were bound, in order.
+    """
 
     def __init__(self) -> None:
         super().__init__()

@@ -24,7 +24,12 @@ _NOW = 1_795_250_000 // 3600 * 3600 + 30 * 60 + 20  # half past an hour
 
 
 class _Tide:
-    """Provider whose CPU values follow from the end of the window; it knows the past."""
+    """Provider whose CPU values follow from the end of the window; it knows the past.
+
+    Attributes:
+        asked: ends of the windows of each successful call of ``past``.
+        most: number of windows above which ``past`` fails.
+    """
 
     def __init__(self, nodes: int = 2, most: int = 60) -> None:
         self.nodes, self.most = nodes, most

@@ -12,7 +12,13 @@ NAMES = [f"n{number}" for number in range(NODES)]
 
 
 def loads(hours: float, jumps: float = 0.0, seed: int = 3) -> np.ndarray:
-    """Return loads around 50 percent with a daily cycle and noise, shape (nodes, fetches)."""
+    """Return loads around 50 percent with a daily cycle and noise, shape (nodes, fetches).
+
+    Args:
+        hours: the duration.
+        jumps: the size of each node's random falls in percent: two hours each, a few times a day.
+        seed: the seed of the random numbers.
+    """
     rng = np.random.default_rng(seed)
     times = np.arange(int(hours * HOUR))
     noise = rng.normal(0, 1.0, (NODES, len(times)))

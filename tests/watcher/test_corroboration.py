@@ -22,7 +22,13 @@ class Sources:
     def fetch(
         self, factor: float | np.ndarray = 1.0, jump: float = 0.0, offset: float | np.ndarray = 0.0
     ) -> np.ndarray:
-        """Return the nodes with findings."""
+        """Return the nodes with findings.
+
+        Args:
+            factor: the first source's values as a multiple of the true loads.
+            jump: a change of all loads.
+            offset: a constant difference of the second source.
+        """
         self.now += 60
         self.before = self.true
         self.true = np.clip(self.true + self.rng.normal(0, 1, NODES) + jump, 5, 95)

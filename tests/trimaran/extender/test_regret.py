@@ -28,7 +28,14 @@ RESIDENTS, RESIDENT_REQUEST = 6, 400
 
 
 class World:
-    """Simulated cluster: a policy places pods, its recorded choice is a second draw of the same policy."""
+    """Simulated cluster: a policy places pods, its recorded choice is a second draw of the same policy.
+
+    Args:
+        seed: seed of the load, of the pods, and of the tie-breaks.
+        level: mean CPU use of pods as a share of their requests.
+        request: CPU request of a pod, millicores.
+        unlike: whether the pods are placed on the hottest node rather than by the policy.
+    """
 
     def __init__(self, seed: int, level: float, request: int, *, unlike: bool = False) -> None:
         self.rng, self.now, self.level, self.request = np.random.default_rng(seed), NOW, level, request

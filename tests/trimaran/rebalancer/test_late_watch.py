@@ -47,7 +47,12 @@ class LateWatch(Watch):
 
 
 class LateCluster:
-    """A rebalancer under a late watch, over a cluster that replaces evicted pods."""
+    """A rebalancer under a late watch, over a cluster that replaces evicted pods.
+
+    Attributes:
+        controlled: the rebalancer.
+        away: largest number of evicted pods without a Ready replacement at a time.
+    """
 
     def __init__(self, late: float, *, places: bool) -> None:
         self.world = hot_and_cold()

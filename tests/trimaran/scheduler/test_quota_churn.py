@@ -18,7 +18,12 @@ TIME = "2026-01-01T00:00:00Z"
 
 
 class Churn:
-    """Random cluster whose namespaces are guaranteed an equal part, and want more; pods have one core."""
+    """Random cluster whose namespaces are guaranteed an equal part, and want more; pods have one core.
+
+    Args:
+        seed: seed of the cluster and of what happens there.
+        failing: share of the deletions of victims that fail.
+    """
 
     def __init__(self, seed: int, failing: float = 0.0) -> None:
         self.failing = failing

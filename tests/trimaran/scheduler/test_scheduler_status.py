@@ -30,7 +30,12 @@ ROOT = Path(__file__).parents[3]
 
 
 class Running:
-    """A scheduler with two nodes, whose thread only answers questions."""
+    """A scheduler with two nodes, whose thread only answers questions.
+
+    Attributes:
+        feed: view of the cluster, as :class:`trimaran.scheduler.service.event_queue.ClusterFeed` has it.
+        load: source of the load.
+    """
 
     def __init__(self) -> None:
         self.event_queue, self.scheduler = EventQueue(), read_setup(default_document("ours")).scheduler(seed=0)

@@ -72,7 +72,12 @@ def test_a_dead_thread_fails_the_liveness_probe(monkeypatch: pytest.MonkeyPatch,
 
 
 class SlowCluster(ControllerApi):
-    """A fake API server and watcher with 100 hot nodes."""
+    """A fake API server and watcher with 100 hot nodes.
+
+    Attributes:
+        patched: number of patches.
+        may_answer: event without which patches get no answer.
+    """
 
     def __init__(self) -> None:
         super().__init__()

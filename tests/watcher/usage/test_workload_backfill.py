@@ -50,7 +50,12 @@ def live(at: int) -> ContainerUse:
 
 
 class Past:
-    """Provider that knows the past of the pods, in a part for each."""
+    """Provider that knows the past of the pods, in a part for each.
+
+    Attributes:
+        read: number of parts that were read.
+        fails_at: number of the part that fails; all later ones fail, too.
+    """
 
     def __init__(self, fails_at: float = np.inf) -> None:
         self.read, self.fails_at = 0, fails_at
