@@ -104,17 +104,17 @@ class LeakGuard:
         new = now.since(earlier)
         own = set(new.resources)
         for fixture, held in self._held.items():
-            # Servers that the session keeps have their temporary files in another folder: none of these is theirs.
-            started = {key for key in own if not (isinstance(fixture, str) and key[0] == "temporary file")}
-            theirs = (own & held.resources) | {key for key in started if self._is_started_by(key, held)}
+            theirs = {key for key in own if key in held.resources or self._is_started_by(key, fixture, held)}
             self._held[fixture] = Difference(held.resources | theirs, held.states)
             self._known.resources |= theirs
             own -= theirs
         return Difference(frozenset(own), new.states)
 
-    def _is_started_by(self, key: Key, held: Difference) -> bool:
+    def _is_started_by(self, key: Key, fixture: Any, held: Difference) -> bool:
         if key[0] == "temporary file":  # of a process that the fixture runs, if this process has not created it
-            return not self._origins.has_created(key[1]) and any(kind == "child" for kind, _ in held.resources)
+            in_this_folder = not isinstance(fixture, str)  # what the session keeps has another one: kept_by_session
+            has_child = any(kind == "child" for kind, _ in held.resources)
+            return in_this_folder and has_child and not self._origins.has_created(key[1])
         starter = self._origins.starter(*key)
         while starter is not None and ("thread", starter) not in held.resources:
             starter = self._origins.starter("thread", starter)
