@@ -1,21 +1,18 @@
 """The gate on speed names each figure that takes longer, and passes the others."""
 
-import runpy
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from support.scripts import imported
 
 FOLDER = Path(__file__).parents[2] / "benchmarks"
 
 
 def figures() -> list[str]:
-    sys.path.insert(0, str(FOLDER))
-    try:
-        return list(runpy.run_path(str(FOLDER / "gate.py"))["FIGURES"])
-    finally:
-        sys.path.remove(str(FOLDER))
+    with imported("gate", FOLDER) as gate:
+        return list(gate.FIGURES)
 
 
 def run_gate(*options: str) -> subprocess.CompletedProcess[str]:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from types import ModuleType
 
 import pytest
-from support.research import imported
+from support.scripts import imported
 
 from trimaran.planning.benefit import BenefitVerdict
 from trimaran.traces.synthetic import Synthetic

@@ -6,7 +6,7 @@ from types import ModuleType
 
 import numpy as np
 import pytest
-from support.research import imported
+from support.scripts import imported
 
 from scoring import UseLevels
 from trimaran.simulator.cluster import Cluster

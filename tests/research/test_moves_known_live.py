@@ -6,7 +6,7 @@ from types import ModuleType
 
 import pytest
 from support.rebalancing import WIDE_RULES
-from support.research import imported
+from support.scripts import imported
 from support.worlds import small_world
 
 from trimaran.simulator.moving.by_cost import CostMovePolicy

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from support.research import imported
+from support.scripts import imported
 
 from trimaran.simulator.measures import measures
 from trimaran.simulator.policies.catalogue import DEFAULT, policies

@@ -8,7 +8,7 @@ from types import ModuleType
 
 import numpy as np
 import pytest
-from support.research import imported
+from support.scripts import imported
 
 from trimaran.simulator.cluster import Cluster
 from trimaran.traces.problems import TraceError

@@ -6,7 +6,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from support.research import imported
+from support.scripts import imported
 
 from trimaran.simulator.comparison import ReplayResult, ReplayTask, ResultStore
 from trimaran.simulator.measures import HOT_PERCENTS, measures

@@ -7,7 +7,7 @@ from types import ModuleType
 
 import numpy as np
 import pytest
-from support.research import imported
+from support.scripts import imported
 
 from trimaran.traces.synthetic import Synthetic
 from trimaran.traces.trace import write_trace
