@@ -242,7 +242,7 @@ def test_workloads_are_equal_in_both_modes(both):
 def test_without_a_round_there_are_no_workloads(both):
     """Both modes raise NoMetrics while no workload is known; with workloads.enabled off the setting is named."""
     library, service = both(Provider())
-    with pytest.raises(NoMetrics):
+    with pytest.raises(NoMetrics, match="the use of no workload is known"):
         service.workloads()
     settings = Settings(provider=ProviderSettings(name="Fake"), workloads=WorkloadSettings(enabled=False))
     with LibraryClient(settings) as disabled, pytest.raises(NoMetrics, match=r"workloads\.enabled"):
@@ -254,7 +254,7 @@ def test_an_embedded_watcher_measures_pods_when_asked():
     """The first call starts the rounds of pod use; the provider's pods are learned."""
     settings = Settings(provider=ProviderSettings(name="Fake"))
     with LibraryClient(settings) as library:
-        with pytest.raises(NoMetrics):
+        with pytest.raises(NoMetrics, match="the first round is not complete"):
             library.workloads()
         table = wait_until(lambda: known(library), "workloads are known")
         assert len(table) > 0

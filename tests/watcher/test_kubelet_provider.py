@@ -148,7 +148,7 @@ def test_a_restarted_counter_is_unknown(cluster: Cluster) -> None:
     for at, cpu, psi in ((0, 900, PSI), (20, 1, grown(PSI, cpu=-99.0)), (40, 21, grown(PSI, cpu=-89.0))):
         kubelet.summary = summary(AT + at, cpu=cpu * SECOND, memory=GIBIBYTE, psi=psi)
         if at < 40:
-            with pytest.raises(ProviderUnavailable):
+            with pytest.raises(ProviderUnavailable, match="measured it once"):
                 sample(provider)
     assert values(sample(provider)) == pytest.approx(
         {"CPU": 25.0, "Memory": 6.25, "CPUPressure": 50.0, "MemoryPressure": 0, "MemoryFullPressure": 0,
@@ -262,7 +262,7 @@ def test_the_kubelets_rate_of_zero_is_unknown(cluster: Cluster) -> None:
     """A node that has used CPU is not idle because the kubelet's own rate is 0: its first sample waits for a rate."""
     kubelet, provider = cluster.node(), cluster.provider()
     kubelet.summary = summary(AT, cpu=900 * SECOND, memory=4 * GIBIBYTE, usageNanoCores=0)
-    with pytest.raises(ProviderUnavailable):
+    with pytest.raises(ProviderUnavailable, match="measured it once"):
         sample(provider)
     kubelet.summary = summary(AT + 10, cpu=920 * SECOND, memory=4 * GIBIBYTE, usageNanoCores=0)
     assert values(sample(provider)) == pytest.approx({"CPU": 50.0, "Memory": 25.0})

@@ -82,5 +82,9 @@ def test_the_client_gets_the_reason() -> None:
     def answer(handler: BaseHTTPRequestHandler) -> None:
         reply(handler, api.get(handler.path).data, 404)
 
-    with serving(answer) as server, ServiceClient(server.url) as client, pytest.raises(NoMetrics):
+    with (
+        serving(answer) as server,
+        ServiceClient(server.url) as client,
+        pytest.raises(NoMetrics, match="the use of no pod is known"),
+    ):
         client.pod_history(["n1"])

@@ -231,7 +231,7 @@ def test_failures_have_priority_over_missing_series() -> None:
         else:
             reply(handler, vector())
 
-    with serving(answer) as fake, pytest.raises(ProviderUnavailable):
+    with serving(answer) as fake, pytest.raises(ProviderUnavailable, match="no such store"):
         provider_at(fake.url).fetch(window("5m", 300), Deadline.after(5))
 
 

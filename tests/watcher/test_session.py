@@ -303,7 +303,10 @@ def tls(certificate: Path) -> ssl.SSLContext:
     return context
 
 
-@pytest.mark.parametrize(("file", "named"), [(None, "provider.ca_file"), ("missing.pem", "missing.pem")])
+@pytest.mark.parametrize(
+    ("file", "named"),
+    [(None, "its certificate is not trusted"), (None, "set provider.ca_file"), ("missing.pem", "missing.pem")],
+)
 def test_a_certificate_that_cannot_be_verified_is_refused(tls: ssl.SSLContext, file: str | None, named: str) -> None:
     """An unknown certificate is an error that names provider.ca_file, a missing file one with its path."""
     with serving(lambda handler: reply(handler, {}), tls) as fake, pytest.raises(ProviderUnavailable) as caught:

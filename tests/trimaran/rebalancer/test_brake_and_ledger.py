@@ -298,7 +298,7 @@ def test_an_answer_that_is_no_config_map_is_an_error() -> None:
     """Without a resource version the next write would create the ConfigMap, so no other answer passes for one."""
     api = MovingApi(hot_and_cold())
     api.maps["/api/v1/namespaces/trimaran/configmaps/trimaran-rebalancer"] = {"kind": "Status", "metadata": {}}
-    with pytest.raises(UnexpectedResponse):
+    with pytest.raises(UnexpectedResponse, match="not a ConfigMap"):
         api.store.read()
 
 
