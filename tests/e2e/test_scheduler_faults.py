@@ -256,7 +256,7 @@ def check_a_rejection(cluster: ControlPlane, scheduler: RunningScheduler) -> Non
     assert result.exit_code == 1
     failed = [line for line in result.output.splitlines() if line.startswith("FAIL")]
     assert any("nodes have pods of this and of other schedulers" in line for line in failed), result.output
-    assert any(f"get none for a while: {node_name}" in line for line in failed), result.output
+    assert any(f"as kubelets rejected pods: {node_name}" in line for line in failed), result.output
 
 
 def test_shadow_next_to_kube_scheduler(cluster: ControlPlane, record_property: Callable[[str, object], None]) -> None:
