@@ -5,7 +5,7 @@ power: almost nothing far below the target, and ever more steeply rising. Let u 
 of the pending pod, a the requests of the node's pods and r the pod's request, t the target and p the power:
 
     rise  = (sum over resources of ((u + d) / t) ^ p - (u / t) ^ p + 0.01 * ((a + r) ^ 8 - a ^ 8))
-            * crowding ^ (20 * c) * stranding ^ s
+            * crowding ^ min(20 * c, 1) * stranding ^ s
     score = 100 where the rise is the smallest, 0 where it is the largest, by its logarithm between them, truncated
 
     u = (1 - learnt) * (measured + in flight) + learnt * expected
@@ -73,8 +73,8 @@ class CongestionCost(ScorePlugin):
         resources: resources whose congestion has a cost.
         learnt: weight of the expected use of a node's pods in the node's use, 0 to 1; the measured use has the rest. It
             applies only if ``levels`` are given.
-        crowding: factor on the rise in cost for each 5 percent of the node's CPU that pods of the pending pod's owner
-            request; 1 ignores owners.
+        crowding: factor on the rise in cost where pods of the pending pod's owner request 5 percent of the node's CPU
+            or more; its logarithm is proportional below. 1 ignores owners.
         stranding: factor on the rise in cost if the pod only enlarges the stranded room of the node, and divisor if it
             only uses such room; 1 ignores it.
         levels: expected use of pods by owner, set by :meth:`scoring.Profile.prepare`.

@@ -14,8 +14,7 @@ from scoring.table.node_table import NodeTable
 from scoring.table.occupancy import OwnedPods
 
 CROWD = 0.05
-"""Share of a node's CPU, requested by pods of one owner, that the factor ``crowding`` stands for."""
-_MAX_CROWDS = 50  # highest exponent of the factor
+"""Share of a node's CPU, requested by pods of one owner, from which on the factor ``crowding`` applies in full."""
 # Up to this number of rows, looking at each row takes less time than the index of all nodes of an owner.
 _FEW_ROWS = 16
 
@@ -84,9 +83,9 @@ def crowding_factors(crowding: float, owners: Sequence[OwnersPods], crowd: Float
     """Return the number of pods of the same owner on each node, and the factor on the rise in cost.
 
     Args:
-        crowding: factor for each crowd.
+        crowding: factor where the owner's pods request ``crowd`` or more.
         owners: pods of the same owner on the nodes, for each pending pod.
-        crowd: CPU requests in millicores that stand for one factor ``crowding``, shape (nodes,).
+        crowd: CPU requests in millicores from which on the factor applies in full, shape (nodes,).
 
     Returns:
         Both of shape (pods, nodes).
@@ -96,6 +95,6 @@ def crowding_factors(crowding: float, owners: Sequence[OwnersPods], crowd: Float
         if there.sums:
             cpu_milli = np.array([owned.cpu_milli for owned in there.sums], np.float64)
             count[row, there.places] = [owned.count for owned in there.sums]
-            crowds = np.minimum(cpu_milli / crowd.take(there.places), _MAX_CROWDS)
-            factor[row, there.places] = np.power(crowding, crowds)
+            # Not without a bound: a workload with pods on every node would then be spread by number, whatever the load.
+            factor[row, there.places] = np.power(crowding, np.minimum(cpu_milli / crowd.take(there.places), 1.0))
     return count, factor

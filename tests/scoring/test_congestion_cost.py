@@ -175,18 +175,29 @@ def test_stranded_room_counts_alike_for_small_and_large_pods():
 
 
 def test_crowding_depends_on_the_requested_share_of_cpu():
-    """Crowding counts the requests of the owner's pods relative to the node's CPU."""
-    amounts = [ResourceList({"cpu": cpu, "memory": 8 * GIB}) for cpu in (4000, 8000, 4000)]
-    nodes = NodeTable(Node(name, each, each) for name, each in zip("abc", amounts, strict=True))
-    for name, cpu in (("a", 800), ("b", 800), ("c", 400)):
+    """Crowding counts the requests of the owner's pods relative to the node's CPU, up to a twentieth of it."""
+    amounts = [ResourceList({"cpu": cpu, "memory": 8 * GIB}) for cpu in (4000, 8000, 4000, 4000)]
+    nodes = NodeTable(Node(name, each, each) for name, each in zip("abcd", amounts, strict=True))
+    for name, cpu in (("a", 160), ("b", 160), ("c", 80), ("d", 800)):
         nodes.add(pod(f"on-{name}", cpu=cpu, owner=WEB), name, START - 100)
     nodes.add(pod("other", cpu=800, owner=BATCH), "c", START - 100)
     terms = CongestionCost(crowding=2).prepare(nodes, snapshot(a=(40.0, 10.0))).terms(pod(owner=WEB))
-    assert terms["crowding"][0] == pytest.approx([2**4, 2**2, 2**2])
+    assert terms["crowding"][0] == pytest.approx([2**0.8, 2**0.4, 2**0.4, 2])
     nodes.remove(pod("on-a"))
     nodes.add(Pod(name="says-nothing", containers=(Container(),), owner=WEB), "a", START - 100)
     after = CongestionCost(crowding=2).prepare(nodes, snapshot(a=(40.0, 10.0))).terms(pod(owner=WEB))
     assert after["crowding"][0, 0] == pytest.approx(2**0.5)  # 100m for a container without a request
+
+
+def test_a_workload_on_every_node_is_placed_by_load():
+    """A workload with pods on every node is not spread by number: the cool node gets the pod, although it has more."""
+    nodes = table(cpu=8000)
+    for number in range(8):
+        nodes.add(pod(f"web-{number}", cpu=500, memory=GIB // 10, owner=WEB), "a" if number else "b", START - 100)
+    scores = Profile.of(CongestionCost()).score(
+        pod(cpu=500, memory=GIB // 10, owner=WEB), nodes, snapshot(a=(30.0, 20.0), b=(70.0, 20.0))
+    )
+    assert scores.best() == "a"
 
 
 def with_deviation(level=0.5, deviation=0.25):
