@@ -87,7 +87,8 @@ def workloads(
         reason = f"its answer has unexpected content ({type(error).__name__}: {error})"
         fail(f"the watcher does not recommend requests; is it an older version? {reason}", 1)
     if not measured and not unmeasured:
-        fail(f"the watcher knows no workload in the namespace {namespace!r}", 1)
+        place = "" if namespace is None else f" in the namespace {namespace!r}"
+        fail(f"the watcher knows no workload{place}", 1)
     measured.sort(key=lambda each: (-each.wasted(RESOURCES[_SORTED[sort]]) if sort in _SORTED else 0, each.workload))
     if in_place:
         _print_resizes(measured, unchecked, (kube_config, kube_context))

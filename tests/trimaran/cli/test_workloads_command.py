@@ -211,6 +211,12 @@ def test_an_unknown_namespace_is_named(learned: tuple[Api, str]) -> None:
     assert "'other'" in result.stderr
 
 
+def test_no_namespace_is_named_without_the_option(serve: Callable[..., str]) -> None:
+    """A watcher without any workload is status 1, and the message names no namespace."""
+    result = run("--watcher", serve())
+    assert (result.exit_code, "namespace" in result.stderr) == (1, False)
+
+
 def test_a_note_names_what_the_caller_may_not_see(serve: Callable[..., str]) -> None:
     """A message on standard error names what the watcher leaves out by the rights of the caller, before the table."""
     result = run("--watcher", serve(workload("web"), omitted="others"))
