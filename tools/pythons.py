@@ -27,7 +27,8 @@ def promised() -> list[str]:
 def interpreter(version: str) -> str | None:
     """Return the path of an installed interpreter that can make environments; None if there is none."""
     home = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
-    in_pyenv = home.glob(f"versions/{version}.*/bin/python")
+    # A folder that this user may not read, such as that of root in an inherited PYENV_ROOT, has none.
+    in_pyenv = home.glob(f"versions/{version}.*/bin/python") if os.access(home, os.R_OK | os.X_OK) else ()
     newest_first = sorted(in_pyenv, key=lambda path: [int(part) for part in re.findall(r"\d+", path.parts[-3])])[::-1]
     for path in filter(None, [shutil.which(f"python{version}"), *map(str, newest_first)]):
         # pyenv puts a program of each version on PATH that fails unless the version is selected, and Debian has

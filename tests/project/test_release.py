@@ -33,7 +33,8 @@ def dist(release: dict[str, Any], tmp_path: Path) -> Path:
 def unpacked(archive: Path, folder: Path) -> Path:
     """Return the folder into which an archive was unpacked."""
     with tarfile.open(archive) as packed:
-        packed.extractall(folder, filter="data")
+        packed.extraction_filter = lambda member, _folder: member  # Python 3.11.2 has no argument for it
+        packed.extractall(folder)
     return folder
 
 
