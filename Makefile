@@ -141,8 +141,11 @@ $(VENV)/.sbom: $(BIN)/python requirements/build.txt requirements/run.txt require
 	$(VENV)/sbom/bin/python -m pip install --quiet --require-hashes -r requirements/sbom.txt
 	$(BIN)/python -m venv --clear --without-pip $(VENV)/sbom/listed
 	$(BIN)/python -m pip install --quiet --require-hashes -r requirements/build.txt
-	$(BIN)/python -m pip --python $(VENV)/sbom/listed/bin/python install --quiet --require-hashes --no-build-isolation -r requirements/run.txt
-	$(BIN)/python -m pip --python $(VENV)/sbom/listed/bin/python uninstall --quiet --yes pip  # as in the image
+	rm -rf $(VENV)/sbom/wheels  # as the image: a wheel is built where its tools are, and installed where they are not
+	$(BIN)/python -m pip wheel --quiet --require-hashes --no-build-isolation --wheel-dir $(VENV)/sbom/wheels -r requirements/run.txt
+	$(BIN)/python -m pip --python $(VENV)/sbom/listed/bin/python install --quiet --no-deps --no-index --find-links $(VENV)/sbom/wheels \
+	  $$(ls $(VENV)/sbom/wheels | sed 's/-/==/; s/-.*//')  # by name: with a path the list would name the files
+	$(BIN)/python -m pip --python $(VENV)/sbom/listed/bin/python uninstall --quiet --yes pip
 	touch $@
 
 $(VENV)/.docs: $(BIN)/python requirements/docs.txt
