@@ -393,8 +393,10 @@ def _is_closed(connection: socket.socket) -> bool:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="threads have priorities of their own on Linux only")
-def test_a_history_is_computed_at_low_priority(service: Service) -> None:
+def test_a_history_is_computed_at_low_priority(watch: Start) -> None:
     """Slow requests are processed in threads of the lowest priority, others at the usual one."""
+    service = watch(*FEW)  # no other test has asked this one for a history
+    service.wait_for("/watcher")
     (worker,) = service.workers()
     usual = os.getpriority(os.PRIO_PROCESS, worker)
     assert service.get("/findings").ok
