@@ -74,7 +74,7 @@ class CongestionCost(ScorePlugin):
         learnt: weight of the expected use of a node's pods in the node's use, 0 to 1; the measured use has the rest. It
             applies only if ``levels`` are given.
         crowding: factor on the rise in cost where pods of the pending pod's owner request 5 percent of the node's CPU
-            or more; its logarithm is proportional below. 1 ignores owners.
+            or more; below, its logarithm is proportional to their share. 1 ignores owners.
         stranding: factor on the rise in cost if the pod only enlarges the stranded room of the node, and divisor if it
             only uses such room; 1 ignores it.
         levels: expected use of pods by owner, set by :meth:`scoring.Profile.prepare`.

@@ -95,6 +95,6 @@ def crowding_factors(crowding: float, owners: Sequence[OwnersPods], crowd: Float
         if there.sums:
             cpu_milli = np.array([owned.cpu_milli for owned in there.sums], np.float64)
             count[row, there.places] = [owned.count for owned in there.sums]
-            # Not without a bound: a workload with pods on every node would then be spread by number, whatever the load.
+            # Without the bound a workload with pods on every node would be spread by number, whatever the load.
             factor[row, there.places] = np.power(crowding, np.minimum(cpu_milli / crowd.take(there.places), 1.0))
     return count, factor

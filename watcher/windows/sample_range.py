@@ -42,9 +42,8 @@ def leave_out(values: Floats) -> tuple[Floats, Counts, Floats]:
 
 
 def left_out(
-    node: str, metric: str, window: str, dropped: int, total: int, example: float,
-    step_seconds: int = 0,
-) -> Finding:  # fmt: skip
+    node: str, metric: str, window: str, dropped: int, total: int, example: float, step_seconds: int = 0
+) -> Finding:
     """Return the finding about samples that were left out.
 
     Args:
