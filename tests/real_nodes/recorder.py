@@ -1,10 +1,15 @@
 """Counters of control groups over time: what nodes and pods really used, in any interval."""
 
+import itertools
 import threading
+import zlib
+from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
+import orjson
 from real_nodes.cluster import RealCluster
+from sqlite_utils import Database
 
 if TYPE_CHECKING:
     from real_nodes.cgroups import Counters
@@ -51,6 +56,31 @@ class Recorder:
         assert end <= times[-1] + _SECONDS, f"{of} is recorded until {times[-1]}"
         first, last = np.interp([begin, end], times, [each.cpu for each in readings])
         return float(last - first) / (end - begin)
+
+    def sampled_cores(self, of: str, store: Path, begin: float, end: float) -> float:
+        """Return what a watcher should have measured: the mean over the spans between its samples of a node.
+
+        A kubelet measures every 10 to 15 s, so these spans begin and end at other times than the watcher's window.
+
+        Args:
+            of: name of a node.
+            store: file of the watcher's store; it must have the last sample before the window, too.
+            begin: begin of the window, Unix seconds.
+            end: end of the window.
+        """
+        database = Database(store)
+        try:
+            rows = list(database.query("select taken_at, body from samples order by taken_at"))
+        finally:
+            database.close()
+        taken = [(row["taken_at"], orjson.loads(zlib.decompress(row["body"]))["timestamps"].get(of)) for row in rows]
+        times = [(taken_at, timestamp) for taken_at, timestamp in taken if timestamp is not None]
+        assert times[0][0] <= begin, f"the samples of {of} begin within the window"
+        spans = [
+            (before, timestamp) for (_, before), (taken_at, timestamp) in itertools.pairwise(times)
+            if begin < taken_at <= end
+        ]  # fmt: skip
+        return float(np.mean([self.cores(of, *span) for span in spans]))
 
     def latest(self, of: str, seconds: float) -> float:
         """Return the mean number of cores in use in the last seconds, or since it began; 0 if it was not seen."""

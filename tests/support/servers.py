@@ -205,7 +205,7 @@ class Service:
         cold: bool = False,
         **environment: str,
     ) -> None:
-        self.log = log
+        self.store, self.log = store, log
         self._begin = log.stat().st_size if log.exists() else 0
         command = ("watch", "--port", str(port), "--store", str(store), *arguments)
         self.process = start_command(command, log, {**os.environ, **environment}, cold=cold, open_files=open_files)

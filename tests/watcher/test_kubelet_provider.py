@@ -114,6 +114,19 @@ def test_the_kubelets_own_rate_is_the_first(cluster: Cluster) -> None:
     assert values(sample(provider)) == {"CPU": 50.0, "Memory": 25.0}
 
 
+@pytest.mark.parametrize(("own", "elapsed"), [(2, 10.5), (1.8, 10), (2.4, 10)])
+def test_times_are_rounded_to_seconds(cluster: Cluster, own: float, elapsed: float) -> None:
+    """The kubelet's own rate counts if it fits the counter within a second, as times are rounded down to seconds."""
+    kubelet, provider = cluster.node(), cluster.provider()
+    kubelet.summary = summary(AT, cpu=900 * SECOND, memory=GIBIBYTE, psi=PSI)
+    with pytest.raises(ProviderUnavailable):
+        sample(provider)
+    psi = grown(PSI, cpu=5.0)
+    kubelet.summary = summary(AT + 10, cpu=921 * SECOND, memory=GIBIBYTE, psi=psi, usageNanoCores=own * SECOND)
+    found = values(sample(provider))
+    assert (found["CPU"], found["CPUPressure"]) == pytest.approx((100 * 21 / elapsed / 4, 100 * 5 / elapsed))
+
+
 def test_a_node_that_was_away_has_its_capacity_read_again(cluster: Cluster) -> None:
     """A node that was created again with half of the capacity is right in its first sample, with the time of that."""
     cluster.node("other").summary = summary(AT, cpu=SECOND, memory=GIBIBYTE, usageNanoCores=SECOND)

@@ -50,6 +50,7 @@ _SETTINGS: Final = {
     FailureKind.TIMEOUT: "watch.fetch_timeout_seconds",
     FailureKind.HANDSHAKE_TIMEOUT: "watch.fetch_timeout_seconds",
 }
+_ROUNDING_SECONDS = 1
 _SHOWN = 3
 _NO_PRESSURE = (
     "the kubelet reports none: it needs Kubernetes 1.34 with cgroup v2, Linux 4.20, and on some distributions the boot "
@@ -239,7 +240,7 @@ class KubeletProvider:
             before = None
         if before is not None and before.at == now.at and name in self._samples:
             return self._samples[name], ""
-        elapsed = now.at - before.at if before is not None else 0.0
+        elapsed = _seconds_between(before, now) if before is not None else 0.0
         if elapsed != 0 or before is None:
             self._previous[name] = now
         self._samples.pop(name, None)
@@ -275,6 +276,20 @@ class KubeletProvider:
         if getattr(getattr(error, "response", None), "status_code", 0) == 403:
             return type(translated)(f"{translated}; {needed_rule(NODES, 'get', 'list')}")
         return translated
+
+
+def _seconds_between(before: NodeReading, now: NodeReading) -> float:
+    """Return the time between two measurements; negative when the clock of the kubelet was set back.
+
+    The Summary API rounds times down to whole seconds. The kubelet's own rate counts exact times from one measurement
+    to the next. When it fits the counter within this rounding, it is the rate between these two.
+    """
+    rounded = now.at - before.at
+    if now.cpu_cores > 0 and rounded > 0:
+        exact = (now.cpu_seconds - before.cpu_seconds) / now.cpu_cores
+        if abs(exact - rounded) < _ROUNDING_SECONDS:
+            return exact
+    return rounded
 
 
 def _shared_causes(failed: Mapping[str, str]) -> list[str]:
