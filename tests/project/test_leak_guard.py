@@ -2,13 +2,18 @@
 
 import os
 import re
+import socket
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
 from support.inventory import take
 from support.origins import Origins
+from support.waiting import wait_until
+
+from watcher.testing import reply, serving
 
 TESTS = Path(__file__).parents[1]
 #: Leaks, each the body of a test, with what the guard says about it.
@@ -169,3 +174,17 @@ def test_the_guard_costs_less_than_a_millisecond_a_test(tmp_path: Path) -> None:
             take(origins)
         least = min(least, (time.process_time() - start) / 50)
     assert least < 1e-3
+
+
+def test_a_silent_connection_ends_with_its_server() -> None:
+    """A stranger that sends half a request, and stays, keeps no thread of a server that is closed."""
+
+    def handling() -> list[threading.Thread]:
+        return [each for each in threading.enumerate() if "process_request_thread" in each.name]
+
+    with socket.socket() as silent:
+        with serving(lambda handler: reply(handler, {})) as fake:
+            silent.connect(fake.server.server_address[:2])
+            silent.sendall(b"GET / HT")
+            wait_until(handling, "the server has a thread for the connection")
+        wait_until(lambda: not handling(), "the thread ends")

@@ -5,7 +5,7 @@ import socket
 import ssl
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from socketserver import BaseServer
@@ -27,7 +27,23 @@ class FakeServer:
 
 @contextmanager
 def run_server(server: BaseServer) -> Iterator[None]:
-    """Run a server in a thread until the block ends, then close it and wait for its thread."""
+    """Run a server in a thread until the block ends, then close it and its connections, and wait for its thread.
+
+    A connection on which no whole request arrives would keep a thread of the server. It may come from any process that
+    knows the port from an earlier server.
+    """
+    connections: set[Any] = set()
+    process, close = server.process_request, server.shutdown_request
+
+    def process_request(request: Any, address: Any) -> None:
+        connections.add(request)
+        process(request, address)
+
+    def shutdown_request(request: Any) -> None:
+        connections.discard(request)
+        close(request)
+
+    server.process_request, server.shutdown_request = process_request, shutdown_request  # type: ignore[assignment,method-assign]
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
     thread.start()
     try:
@@ -35,6 +51,9 @@ def run_server(server: BaseServer) -> Iterator[None]:
     finally:
         server.shutdown()
         thread.join()
+        for connection in list(connections):
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
         server.server_close()
 
 
