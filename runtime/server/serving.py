@@ -3,11 +3,10 @@
 Does not depend on settings; ``service`` starts it for a service's settings.
 """
 
-import contextlib
 import errno
 import gc
 import logging
-import queue
+import os
 import signal
 import socket
 import sys
@@ -15,7 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from gunicorn.app.base import BaseApplication
 from gunicorn.glogging import Logger
@@ -29,6 +28,7 @@ MAX_BODY_BYTES = 8 << 20
 _log = logging.getLogger(__name__)
 # Time for a worker to stop before it is killed: for its requests, then for its own work. Docker kills all after 10 s.
 _END_SECONDS = GRACE_SECONDS + 4
+_STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)
 # Time to wait for a port. The worker of a killed master notices within 1 s and then stops within its grace period.
 _PORT_SECONDS = 2 + _END_SECONDS
 
@@ -101,7 +101,12 @@ def serve(
         stop: called in the worker process when it exits; stops the work that ``start`` began.
     """
     gc.freeze()  # keeps the garbage collector away from memory that master and worker share after the fork
+    os.register_at_fork(after_in_parent=_unblock)
     Application(start, listeners, threads, max_body_bytes, stop).run()
+
+
+def _unblock() -> None:
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOP_SIGNALS)
 
 
 def tune_interpreter() -> None:
@@ -148,6 +153,7 @@ class Application(BaseApplication):  # type: ignore[misc]  # gunicorn has no typ
             "loglevel": "warning",
             "proc_name": "trimaran",
             "control_socket_disable": True,
+            "pre_fork": self._pre_fork,
             "post_fork": self._post_fork,
             "worker_exit": self._worker_exit,
         }
@@ -161,17 +167,22 @@ class Application(BaseApplication):  # type: ignore[misc]  # gunicorn has no typ
         tune_interpreter()
         return self._start()
 
-    def _post_fork(self, arbiter: Any, _worker: Any) -> None:
-        """End a new worker that receives SIGTERM, or has received it, before it has its own signal handlers.
+    def _pre_fork(self, _arbiter: Any, _worker: Any) -> None:
+        """Hold signals back from a new worker until it has handlers; its master unblocks its own after the fork.
 
-        Right after the fork, signals go to the worker's copy of the master's queue, which nobody reads. The master
-        would then wait for the worker until the end of the graceful timeout.
+        A signal that reaches a process before Python has finished the fork is forgotten: ``os.fork`` clears pending
+        signals in the child. The master would then wait for the worker until the end of the graceful timeout.
         """
-        signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-        with contextlib.suppress(queue.Empty):
-            while arbiter.SIG_QUEUE.get_nowait() != signal.SIGTERM:
-                pass
-            sys.exit(0)
+        signal.pthread_sigmask(signal.SIG_BLOCK, _STOP_SIGNALS)
+
+    def _post_fork(self, _arbiter: Any, _worker: Any) -> None:
+        """End a new worker that is to stop before it has its own signal handlers.
+
+        Right after the fork it has those of the master, which put signals into a queue that nobody reads here.
+        """
+        for number in _STOP_SIGNALS:
+            signal.signal(number, lambda *_: sys.exit(0))
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOP_SIGNALS)
 
     def _worker_exit(self, _arbiter: Any, worker: Any) -> None:
         if hasattr(worker, "wsgi"):  # False for a worker that failed to start

@@ -83,9 +83,33 @@ SIGNALLED = """
 """
 
 
-def test_a_signal_right_after_the_fork_ends_the_worker() -> None:
+#: The worker does not leave fork(2) before a signal arrives; SIGUSR1 wakes it where SIGTERM is held back.
+SIGNALLED_IN_FORK = """
+    import ctypes, os, pathlib, signal, time
+
+    fork, kill, library = os.fork, os.kill, ctypes.CDLL(None)
+    library["__register_atfork"](None, None, ctypes.cast(library.pause, ctypes.c_void_p), None)
+
+    def fork_and_signal():
+        child = fork()
+        if child:
+            kill(os.getpid(), signal.SIGTERM)
+        return child
+
+    def kill_and_wake(pid, number):
+        while pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "R":
+            time.sleep(0.01)  # it has not come to the pause
+        kill(pid, number)
+        kill(pid, signal.SIGUSR1)
+
+    os.fork, os.kill = fork_and_signal, kill_and_wake
+"""
+
+
+@pytest.mark.parametrize("prelude", [SIGNALLED, SIGNALLED_IN_FORK], ids=["after", "in"])
+def test_a_signal_at_the_fork_ends_the_worker(prelude: str) -> None:
     """A worker that gets SIGTERM before it has handlers ends, and the master does not wait for its graceful timeout."""
-    program = textwrap.dedent(SIGNALLED) + textwrap.dedent(PROGRAM).replace(
+    program = textwrap.dedent(prelude) + textwrap.dedent(PROGRAM).replace(
         "serving.serve(", "serving._END_SECONDS = 3600; serving.serve("
     )
     command = [sys.executable, "-c", program]
