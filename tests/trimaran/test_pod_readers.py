@@ -30,6 +30,7 @@ from trimaran.traces.recording.assembly import assemble
 from trimaran.traces.recording.history import PrometheusHistory
 from trimaran.traces.recording.lifetimes import Lifetime
 from trimaran.traces.recording.pods import PodSpec, specs_from_api, specs_from_kube_state_metrics
+from trimaran.traces.recording.prometheus import DirectPrometheus
 from trimaran.traces.trace import write_trace
 from watcher.providers.prometheus import PrometheusProvider
 from watcher.settings import ProviderSettings, Settings
@@ -258,7 +259,7 @@ def test_pods_of_kube_state_metrics_are_the_same(exported: tuple[str, str]) -> N
     assert {key.name: of_running(each, classes[key.name]) for key, each in running.items()} == expected(reader)
     provider.close()
     with BoundedSession(lambda request: request) as session:
-        history = PrometheusHistory(session, url, int(time.time()) - 3600, 60)
+        history = PrometheusHistory(DirectPrometheus(session, url), int(time.time()) - 3600, 60)
         recorded = specs_from_kube_state_metrics(history, [PodKey("shop", name) for name in NAMES], "")
     wanted = {name: amounts[:2] for name, amounts in expected(reader).items()}
     assert {key.name: (each.requests[0], each.requests[1] // MEBI) for key, each in recorded.items()} == wanted

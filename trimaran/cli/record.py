@@ -4,8 +4,6 @@ import contextlib
 import sys
 import time
 from datetime import UTC, datetime
-from functools import partial
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -13,24 +11,15 @@ import click
 
 from runtime import masking
 from runtime.http import credentials
-from runtime.http.gather import Deadline
 from runtime.http.session import BoundedSession
-from runtime.kubernetes.paths import NODES, PODS
 from runtime.terminal import duration_option, echo
-from scoring import Node
 from trimaran.cli.options import KubernetesOpener, fail, kubernetes_options, option, path_option
 from trimaran.cli.trace_output import check_new, write_or_fail
-from trimaran.traces.recording.assembly import RecordingCounts, assemble
-from trimaran.traces.recording.history import STEP_SECONDS, HistoryError, PrometheusHistory
-from trimaran.traces.recording.lifetimes import UsageCollector
-from trimaran.traces.recording.pods import PodSpec, specs_from_api, specs_from_kube_state_metrics
-from trimaran.traces.trace import Trace, world_name
-from watcher.providers.prometheus.container_labels import CPU_SERIES, ContainerLabels, read_container_labels
-from watcher.providers.prometheus.pod_use import MEMORY_SERIES
-from watcher.usage.sources.pods import PodKey
-
-_LIST_SECONDS = 300.0
-_MAX_PODS = 2_000_000  # in a recording; the largest clusters have 300,000 at a time
+from trimaran.traces.node_use import write_node_use
+from trimaran.traces.recording.history import STEP_SECONDS, PrometheusHistory, RecordingError
+from trimaran.traces.recording.prometheus import DirectPrometheus
+from trimaran.traces.recording.recording import Recording, read_cluster, record_use
+from trimaran.traces.trace import world_name
 
 
 @click.command()
@@ -103,21 +92,20 @@ def record(
     if end > now:
         raise click.UsageError(f"--until {until} is in the future")
     with _session(address, token_file, ca_file, headers) as session:
-        nodes, specs = _read_kubernetes(kubernetes, node_selector)
-        history = PrometheusHistory(session, address, end - minutes * STEP_SECONDS, minutes, minutes_at_once)
+        history = PrometheusHistory(
+            DirectPrometheus(session, address), end - minutes * STEP_SECONDS, minutes, minutes_at_once
+        )
         try:
-            usage = _read_usage(history, round(rate), matchers)
-            if missing := usage.keys - specs.keys():
-                specs |= specs_from_kube_state_metrics(history, missing, matchers)
-        except HistoryError as error:
+            with kubernetes() as api:
+                cluster = read_cluster(api, node_selector)
+            with click.progressbar(length=1000, label="history", file=sys.stderr) as bar:
+                recording = record_use(
+                    world_name(folder), cluster, history, rate_seconds=round(rate), matchers=matchers,
+                    warm_up_minutes=warm_up_minutes, progress=lambda share: bar.update(round(1000 * share) - bar.pos),
+                )  # fmt: skip
+        except RecordingError as error:
             fail(error, 1)
-    trace, counts = assemble(
-        world_name(folder), nodes, usage.lifetimes(), specs,
-        minutes=minutes, warm_up_minutes=warm_up_minutes, only_these_nodes=bool(node_selector),
-    )  # fmt: skip
-    for warning in history.warnings:
-        echo(f"trimaran: warning of the Prometheus: {warning}", err=True)
-    _write(folder, trace, counts)
+    _write(folder, recording)
 
 
 def _session(
@@ -138,79 +126,15 @@ def _session(
     return contextlib.closing(BoundedSession(authenticate, verify=verify, headers=pairs))
 
 
-def _read_kubernetes(kubernetes: KubernetesOpener, selector: str) -> tuple[list[Node], dict[PodKey, PodSpec]]:
-    try:
-        with kubernetes() as api:
-            deadline = Deadline.after(_LIST_SECONDS)
-            nodes = [Node.from_k8s(item) for item in api.list_items(NODES, deadline, labelSelector=selector)]
-            specs = specs_from_api(api.list_items(PODS, deadline))
-    except ValueError as error:
-        fail(f"the answer of the Kubernetes API cannot be read: {error}", 1)
-    if not nodes:
-        fail(f"the cluster has no nodes{f' with {selector}: see --node-selector' if selector else ''}", 1)
-    return nodes, specs
-
-
-def _read_usage(history: PrometheusHistory, rate_seconds: int, matchers: str) -> UsageCollector:
-    """Read the measured CPU and memory use of all pods from Prometheus; show a progress bar.
-
-    Raises:
-        HistoryError: a query fails, or returns no series with pod names.
-    """
-    seconds = STEP_SECONDS * history.span_minutes
-    groups = read_container_labels(partial(_latest, history), matchers, None, Deadline.after(seconds), seconds)
-    usage, incomplete = UsageCollector(history.minutes), list[str]()
-    queries = (
-        ("CPU", [f"{_sum(each)} (rate({each.select(CPU_SERIES, matchers)}[{rate_seconds}s]))" for each in groups]),
-        ("memory", [f"{_sum(each)} ({each.select(MEMORY_SERIES, matchers)})" for each in groups]),
-    )
-    with click.progressbar(length=2 * len(groups) * history.minutes, label="history", file=sys.stderr) as bar:
-        for resource, (name, expressions) in enumerate(queries):
-            series = nameless = 0
-            promql = expressions[0]
-            for span in chain.from_iterable(map(history.spans, expressions)):
-                series += len(span.series)
-                nameless += usage.add(resource, span)
-                if len(usage.keys) > _MAX_PODS:
-                    raise HistoryError(f"the Prometheus has more than {_MAX_PODS} pods; narrow --matchers or --last")
-                bar.update(span.end - span.start)
-            if not series:
-                hint = f"a scrape interval above {rate_seconds // 2} s needs a longer --rate; " if name == "CPU" else ""
-                raise HistoryError(
-                    f"the Prometheus has no {name} of containers: {promql}. Does it scrape the kubelets' cAdvisor? "
-                    f"{hint}see --matchers, --last and --until"
-                )
-            if nameless == series:
-                raise HistoryError(
-                    f"no series of the {name} of containers has the labels namespace and pod: {promql}. Does the "
-                    "scrape configuration of the kubelets' cAdvisor rename or drop these labels?"
-                )
-            if nameless:
-                incomplete.append(name)
-    for name in incomplete:
-        echo(f"trimaran: {name} of containers without the labels namespace and pod is left out", err=True)
-    return usage
-
-
-def _sum(labels: ContainerLabels) -> str:
-    return f"sum by ({labels.namespace}, {labels.pod})"
-
-
-def _latest(history: PrometheusHistory, promql: str, _at: int | None, _deadline: Deadline) -> list[dict[str, Any]]:
-    return [{"metric": labels} for labels, _ in history.latest(lambda _back: promql)]
-
-
-def _write(folder: Path, trace: Trace, counts: RecordingCounts) -> None:
+def _write(folder: Path, recording: Recording) -> None:
     """Write the trace, and print the number of recorded and omitted pods; exit with status 1 if no pod is recorded."""
-    if counts.unknown:
-        echo(
-            f"trimaran: {counts.unknown} pods are left out: neither the Kubernetes API nor kube-state-metrics has "
-            f"their requests, such as {', '.join(counts.examples)}",
-            err=True,
-        )
+    for warning in recording.warnings:
+        echo(f"trimaran: {warning}", err=True)
+    trace, counts = recording.trace, recording.counts
     if not counts.recorded:
         fail("the recording has no pods: see --matchers, --node-selector, --last and --until", 1)
     write_or_fail(trace, folder)
+    write_node_use(recording.node_use, folder)
     summary: dict[str, Any] = {
         "nodes": len(trace.nodes),
         "pods": counts.recorded,

@@ -16,7 +16,7 @@ from support.servers import reply, serving
 
 from trimaran.cli.main import main
 from trimaran.traces.reading import read_trace
-from trimaran.traces.recording import history
+from trimaran.traces.recording import history, prometheus
 
 EVIL = "x\x1b]0;title\x07\x9b2J\u202e\nforged: line"
 KEYS = {"namespace": "default", "pod": "web"}
@@ -32,7 +32,7 @@ def kubernetes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FakeKuberne
 
 @pytest.fixture(autouse=True)
 def short_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(history, "_TIMEOUT_SECONDS", 0.3)
+    monkeypatch.setattr(prometheus, "TIMEOUT_SECONDS", 0.3)
 
 
 def record(kubernetes: FakeKubernetes, folder: Path, answer: Answer, *arguments: str) -> Result:

@@ -6,22 +6,20 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import requests
 
 from runtime import masking
-from runtime.http.credentials import UnusableToken
 from runtime.http.errors import TooLarge
 from runtime.http.failures import Failure, FailureKind, describe
-from runtime.http.session import BoundedSession, UnexpectedResponse
+from runtime.http.session import UnexpectedResponse
+from runtime.kubernetes.api import REQUEST_FAILURES
 from runtime.kubernetes.objects import MAX_AMOUNT
 from scoring.arrays import Float64s
+from trimaran.traces.recording.prometheus import TIMEOUT_SECONDS, Prometheus
 
 STEP_SECONDS = 60
 _SPAN_MINUTES, _MIN_SPAN_MINUTES = 120, 5
-_TIMEOUT_SECONDS = 60.0
 _MAX_VALUES = 50_000_000  # values of a response, missing ones included: 400 MB
 _MAX_WARNINGS = 10
-_FAILED = (requests.RequestException, UnusableToken, TimeoutError)
 _INVALID = (LookupError, TypeError, ValueError, OverflowError)
 _HINTS = {
     FailureKind.NOT_JSON: "check the address",
@@ -32,12 +30,14 @@ _HINTS = {
     FailureKind.TIMEOUT: "see --minutes-at-once",
     FailureKind.TOO_LARGE: "see --minutes-at-once",
 }
-_STATUS_HINTS = {401: "see --token-file and --header", 403: "see --token-file and --header", 404: "check the address"}
-
 Labels = Mapping[str, str]
 
 
-class HistoryError(Exception):
+class RecordingError(Exception):
+    """Error of a recording; the message names the source and the remedy."""
+
+
+class HistoryError(RecordingError):
     """Error of a query to the Prometheus; the message names its address, the reason and the remedy."""
 
 
@@ -60,8 +60,7 @@ class PrometheusHistory:
     """Client of a Prometheus, or of another server with its query API, for a fixed time range.
 
     Args:
-        session: HTTP session with the credentials.
-        address: URL of the Prometheus.
+        prometheus: the server.
         begin: start of minute 0, Unix seconds.
         minutes: length of the range.
         span_minutes: length of a query's range; halved when the server refuses a query as too large.
@@ -71,12 +70,10 @@ class PrometheusHistory:
         warnings: the server's warnings about answers that may be incomplete.
     """
 
-    def __init__(
-        self, session: BoundedSession, address: str, begin: int, minutes: int, span_minutes: int = _SPAN_MINUTES
-    ) -> None:
+    def __init__(self, prometheus: Prometheus, begin: int, minutes: int, span_minutes: int = _SPAN_MINUTES) -> None:
         self.begin, self.minutes = begin, minutes
         self.warnings: dict[str, None] = {}
-        self._session, self._address, self.span_minutes = session, address.rstrip("/"), span_minutes
+        self._prometheus, self.span_minutes = prometheus, span_minutes
 
     def spans(self, promql: str) -> Iterator[Span]:
         """Yield the values of a PromQL expression, one span of minutes after another: the last value of each minute.
@@ -92,7 +89,7 @@ class PrometheusHistory:
                 result = self._ask("query_range", promql, times)
                 if len(result) * (end - start) > _MAX_VALUES:
                     raise TooLarge(f"the answer has {len(result)} series of {end - start} minutes")
-            except _FAILED as error:
+            except REQUEST_FAILURES as error:
                 failure = describe(error)
                 if not _is_too_large(failure) or length <= _MIN_SPAN_MINUTES:
                     raise self._failed(failure) from error
@@ -117,7 +114,7 @@ class PrometheusHistory:
             try:
                 result = self._ask("query", promql(f"{end - start}m"), {"time": self._at(end)})
                 series = [(item["metric"], float(item["value"][1])) for item in result]
-            except _FAILED as error:
+            except REQUEST_FAILURES as error:
                 raise self._failed(describe(error)) from error
             except _INVALID:
                 raise self._failed(describe(UnexpectedResponse("the answer has no valid values"))) from None
@@ -127,12 +124,7 @@ class PrometheusHistory:
         return self.begin + minute * STEP_SECONDS
 
     def _ask(self, route: str, promql: str, times: Mapping[str, Any]) -> list[dict[str, Any]]:
-        response = self._session.get(
-            f"{self._address}/api/v1/{route}", params={"query": promql, "timeout": f"{_TIMEOUT_SECONDS:g}s", **times},
-            timeout=_TIMEOUT_SECONDS,
-        )  # fmt: skip
-        response.raise_for_status()
-        body = response.json()
+        body = self._prometheus.get(route, {"query": promql, "timeout": f"{TIMEOUT_SECONDS:g}s", **times})
         result = body["data"]["result"] if isinstance(body, dict) and isinstance(body.get("data"), dict) else None
         if not isinstance(result, list) or not all(map(_is_series, result)):
             raise UnexpectedResponse("the answer has no list of series with printable labels")
@@ -157,9 +149,8 @@ class PrometheusHistory:
         return values
 
     def _failed(self, failure: Failure) -> HistoryError:
-        hint = _STATUS_HINTS.get(failure.status) or _HINTS.get(failure.kind)
-        address = masking.without_credentials(self._address)
-        return HistoryError(f"Prometheus at {address}: {failure.reason}" + (f"; {hint}" if hint else ""))
+        hint = self._prometheus.hints.get(failure.status) or _HINTS.get(failure.kind)
+        return HistoryError(f"{self._prometheus.name}: {failure.reason}" + (f"; {hint}" if hint else ""))
 
 
 def _is_series(item: Any) -> bool:
