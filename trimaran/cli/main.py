@@ -38,6 +38,10 @@ COMMANDS = {
         "trimaran.cli.simulate:simulate",
         "Replay recorded pod usage with placement policies, and compare the policies.",
     ),
+    "assess": (
+        "trimaran.cli.assess:assess",
+        "Say what load-aware placement would do for a cluster, from its past, with nothing installed.",
+    ),
     "record": ("trimaran.cli.record:record", "Record a cluster as a trace for replays."),
     "dashboard": (
         "trimaran.cli.dashboard:dashboard",

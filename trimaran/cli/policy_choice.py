@@ -64,7 +64,7 @@ def chosen_policies(written: Sequence[str]) -> PolicyChoice:
         file = file.removeprefix(_STANDALONE)
         if has_file and not file:
             raise click.UsageError(f"--policy {text}: the name of the file is missing")
-        choice.configurations[name] = _read_configuration(name, Path(file), is_standalone) if has_file else ""
+        choice.configurations[name] = read_configuration(name, Path(file), is_standalone) if has_file else ""
     return choice
 
 
@@ -80,7 +80,7 @@ def chosen_objects(file: Path | None, choice: PolicyChoice) -> tuple[Mapping[str
         fail(error, 2)
 
 
-def _read_configuration(name: str, file: Path, is_standalone: bool) -> str:
+def read_configuration(name: str, file: Path, is_standalone: bool = False) -> str:
     """Return a KubeSchedulerConfiguration as JSON; exit with status 2 if it cannot be replayed."""
     with scheduler_file_or_exit(file, allow_with="") as read:
         (standalone_policy if is_standalone else configured_policy)(name, read.document)

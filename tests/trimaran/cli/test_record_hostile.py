@@ -215,7 +215,7 @@ def test_a_flood_of_pods_is_refused(
     kubernetes: FakeKubernetes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A server that invents pods without end is refused once there are more than any cluster has."""
-    monkeypatch.setattr("trimaran.cli.record._MAX_PODS", 100)
+    monkeypatch.setattr("trimaran.traces.recording.recording._MAX_PODS", 100)
 
     def answer(handler: BaseHTTPRequestHandler, start: int, end: int) -> None:
         names = [{"namespace": "default", "pod": f"p{start}-{number}"} for number in range(60)]

@@ -1,0 +1,1 @@
+"""Assessment of a cluster from its recorded past: what load-aware placement would do, before it is installed."""

@@ -1,0 +1,123 @@
+"""Assessment of a recording: problems, hot nodes, unused requests, outcomes of changes, and the next steps."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from trimaran.assessment import node_load
+from trimaran.assessment.model import Assessment, Consumer, Effect, HotNode, Outcome, Prices, Problem
+from trimaran.assessment.outcomes import replayed
+from trimaran.assessment.requests import consumers
+from trimaran.traces.node_use import NodeUse
+from trimaran.traces.trace import Trace
+from watcher.usage.sources.known_autoscalers import KnownAutoscalers
+
+_MIN_MINUTES = 24 * 60
+_SHOWN = 50  # workloads and namespaces in the document
+_BARE_SHARE = 0.2
+_WASTE_SHARE = 0.1
+
+
+def assess(
+    folder: Path,
+    trace: Trace,
+    use: NodeUse | None,
+    *,
+    source: str,
+    begin: int | None,
+    found: Sequence[Problem] = (),
+    autoscalers: KnownAutoscalers,
+    prices: Prices,
+    configuration: str = "",
+    jobs: int = 1,
+    with_replays: bool = True,
+) -> Assessment:
+    """Return the assessment of a recording.
+
+    Args:
+        folder: folder of the trace.
+        trace: the trace.
+        use: use of the nodes as the pods were placed; None if it was not recorded.
+        source: where the past was read, for the reader.
+        begin: Unix time of minute 0; None if unknown.
+        found: problems that were found before.
+        autoscalers: autoscalers, whose workloads keep their requests.
+        prices: prices of an hour.
+        configuration: KubeSchedulerConfiguration that would be installed, as JSON; empty for that of the manifests.
+        jobs: number of processes of the replays.
+        with_replays: whether to replay the recording.
+
+    Raises:
+        TraceError: the trace cannot be replayed.
+    """
+    everything, namespaces, workloads = consumers(trace, begin, autoscalers, prices)
+    hot = None if use is None else node_load.hot_nodes(use, begin)
+    problems = [
+        *found,
+        *(() if use is None else node_load.problems(use, begin)),
+        *_request_problems(namespaces),
+    ]
+    if trace.minutes < _MIN_MINUTES:
+        problems.append(
+            Problem("recording", f"it has {trace.minutes / 60:.0f} hours: load differs between hours and days",
+                    "record a week: --last 7d")
+        )  # fmt: skip
+    outcomes = replayed(folder, configuration, jobs) if with_replays else []
+    return Assessment(
+        source=source,
+        begin=begin,
+        minutes=trace.minutes,
+        nodes=len(trace.nodes),
+        pods=len(trace.pods),
+        problems=tuple(problems),
+        hot_nodes=None if hot is None else tuple(hot),
+        cluster=everything,
+        capacity=(float(trace.cpu_capacity_milli.sum()) / 1000, float(trace.memory_capacity_bytes.sum())),
+        namespaces=tuple(namespaces[:_SHOWN]),
+        workloads=tuple(workloads[:_SHOWN]),
+        outcomes=tuple(outcomes),
+        steps=tuple(next_steps(problems, hot, everything, outcomes)),
+        heat={} if use is None else node_load.heat(use),
+    )
+
+
+def next_steps(
+    problems: Sequence[Problem], hot: Sequence[HotNode] | None, everything: Consumer, outcomes: Sequence[Outcome]
+) -> Iterator[str]:
+    """Yield what to do next, the first step first."""
+    effects = {each.change: each for each in outcomes}
+    if problems:
+        yield f"Fix the {len(problems)} problems above, beginning with {problems[0].subject}: {problems[0].remedy}."
+    requests = effects.get("with recommended requests")
+    freed = max(everything.cpu.freed, 0) / max(everything.cpu.requested, 1e-9)
+    if freed >= _WASTE_SHARE and (requests is None or requests.effect is not Effect.HARM):
+        yield (
+            f"Lower requests: {freed:.0%} of the requested CPU is not needed. Run a watcher for a week "
+            "(docker compose up, or the chart), then: trimaran workloads --watcher URL --patch."
+        )
+    match (extender := effects.get("with the extender")) and extender.effect:
+        case Effect.GAIN:
+            yield (
+                "Place by load: install the extender in shadow, where it changes nothing, and compare (docs/adopt.md): "
+                "helm upgrade --install trimaran deploy/helm/trimaran --namespace trimaran --create-namespace "
+                "--set scheduler.enabled=true."
+            )
+        case Effect.HARM:
+            yield "Do not place by load with these requests: lower the requests or add nodes, and assess again."
+        case Effect.NONE:
+            yield "Placing by load would change little here: there is no need to install the extender."
+    moves = effects.get("with the rebalancer")
+    if moves is not None and moves.effect is Effect.GAIN:
+        yield "See which pods would move, without moving any: trimaran rebalance --watcher URL --kube-config FILE."
+    if hot:
+        yield f"Look at the hottest node now: kubectl describe node {hot[0].node}."
+
+
+def _request_problems(namespaces: Sequence[Consumer]) -> Iterator[Problem]:
+    """Yield namespaces many of whose pods have no requests: kube-scheduler counts them as nothing."""
+    for each in sorted(namespaces, key=lambda each: -each.without_requests * each.pods):
+        if each.without_requests >= _BARE_SHARE and each.pods >= 1:
+            yield Problem(
+                each.name, f"{each.without_requests:.0%} of its {each.pods:.0f} pods have no request of CPU or memory; "
+                f"they use {each.cpu.used:.1f} cores that kube-scheduler does not count",
+                f"set requests, or a LimitRange with default requests in {each.name}",
+            )  # fmt: skip

@@ -1,0 +1,128 @@
+"""Hot nodes of a recording, nodes without metrics, and gaps."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from scoring.arrays import Bools, Float64s
+from trimaran.assessment.model import HotNode, Problem, utc_text
+from trimaran.traces.node_use import NodeUse
+
+HOT_PERCENT = 80.0
+_SMOOTH_MINUTES = 5
+_COOL_MINUTES = 30
+_GONE_MINUTES = 10
+_LEAST_HOT_SHARE = 0.01
+_MEMORY_PERCENT = 90.0
+_HEAT_NODES = 20
+
+
+def hot_nodes(use: NodeUse, begin: int | None) -> list[HotNode]:
+    """Return the nodes that are hot now or were hot in a hundredth of the time, those with most hot minutes first.
+
+    Loads are means of five minutes. A hot time ends with half an hour below 80 percent.
+
+    Args:
+        use: use of the nodes.
+        begin: Unix time of minute 0; None if unknown, then ``since`` counts from minute 0.
+    """
+    loads = 100 * smoothed(use.cpu)
+    found = []
+    for name, load in zip(use.nodes, loads, strict=True):
+        known = np.isfinite(load)
+        if not known.any():
+            continue
+        hot = known & (load >= HOT_PERCENT)
+        share = float(hot.sum() / known.sum())
+        since = _hot_since(hot)
+        if share >= _LEAST_HOT_SHARE or since is not None:
+            moment = None if since is None else (begin or 0) + 60 * since
+            found.append(HotNode(name, moment, share, float(load[known].mean()), float(load[known].max())))
+    return sorted(found, key=lambda node: -node.hot_share)
+
+
+def heat(use: NodeUse) -> dict[str, list[float | None]]:
+    """Return the mean CPU use of the nodes with the highest means by hour, percent; None where unknown."""
+    with np.errstate(invalid="ignore"):
+        means = np.nan_to_num(_mean(use.cpu, axis=1))
+    rows = np.argsort(-means, kind="stable")[:_HEAT_NODES]
+    hours = use.cpu.shape[1] // 60
+    by_hour = 100 * _mean(use.cpu[rows, : hours * 60].reshape(len(rows), hours, 60), axis=2)
+    return {
+        use.nodes[row]: [None if np.isnan(value) else round(float(value), 1) for value in values]
+        for row, values in zip(rows.tolist(), by_hour, strict=True)
+    }
+
+
+def problems(use: NodeUse, begin: int | None) -> Iterator[Problem]:
+    """Yield nodes without metrics, minutes without metrics of any node, and nodes short of memory."""
+    measured = np.isfinite(use.cpu)
+    anywhere: Bools = np.asarray(measured.any(axis=0))
+    if gap := _longest_gap(anywhere):
+        start, end = gap
+        yield Problem(
+            "Prometheus", f"no pod is measured for {end - start} minutes, {_span(start, end, begin)}",
+            "look for restarts of Prometheus or a full disk in this time",
+        )  # fmt: skip
+    for row in np.flatnonzero(~measured.any(axis=1)):
+        yield Problem(
+            use.nodes[row], "no pod of this node is measured: its load is not known",
+            'let Prometheus scrape the cAdvisor metrics of its kubelet; look at up{job=~".*kubelet.*"}',
+        )  # fmt: skip
+    minutes = use.cpu.shape[1]
+    for row in np.flatnonzero(measured.any(axis=1)):
+        last = int(np.flatnonzero(measured[row])[-1])
+        if anywhere[last + 1 :].sum() > _GONE_MINUTES:
+            when = f"since {_time(last, begin)}" if begin is not None else f"in the last {minutes - last} minutes"
+            yield Problem(
+                use.nodes[row], f"no pod of this node is measured {when}",
+                "look at the target of its kubelet in Prometheus, and at kubectl describe node",
+            )  # fmt: skip
+    memory = 100 * smoothed(use.memory)
+    with np.errstate(invalid="ignore"):
+        full = (memory >= _MEMORY_PERCENT).sum(axis=1)
+    for row in np.argsort(-full, kind="stable"):
+        if full[row] >= _COOL_MINUTES:
+            yield Problem(
+                use.nodes[row], f"its pods used {_MEMORY_PERCENT:.0f} % of its memory or more for {full[row]} minutes",
+                "raise the memory requests of its workloads: trimaran workloads --patch",
+            )  # fmt: skip
+
+
+def smoothed(values: Float64s) -> Float64s:
+    """Return means of the last five minutes of each row; NaN where one is missing."""
+    padded = np.concatenate([np.repeat(values[:, :1], _SMOOTH_MINUTES - 1, axis=1), values], axis=1)
+    windows = np.lib.stride_tricks.sliding_window_view(padded, _SMOOTH_MINUTES, axis=1)
+    return np.asarray(windows.mean(axis=2))
+
+
+def _hot_since(hot: Bools) -> int | None:
+    """Return the first minute of the hot time at the end; None if the last half an hour has no hot minute."""
+    minutes = np.flatnonzero(hot)
+    if not len(minutes) or minutes[-1] < len(hot) - _COOL_MINUTES:
+        return None
+    breaks = np.flatnonzero(np.diff(minutes) > _COOL_MINUTES)
+    return int(minutes[breaks[-1] + 1] if len(breaks) else minutes[0])
+
+
+def _longest_gap(anywhere: Bools) -> tuple[int, int] | None:
+    """Return the longest range of minutes without any value, if it is longer than ten minutes."""
+    known = np.flatnonzero(np.concatenate([[True], anywhere, [True]]))
+    lengths = np.diff(known) - 1
+    longest = int(lengths.argmax())
+    start = int(known[longest])
+    return (start, start + int(lengths[longest])) if lengths[longest] > _GONE_MINUTES else None
+
+
+def _span(start: int, end: int, begin: int | None) -> str:
+    return f"from {_time(start, begin)} to {_time(end, begin)}"
+
+
+def _time(minute: int, begin: int | None) -> str:
+    return f"minute {minute}" if begin is None else utc_text(begin + 60 * minute)
+
+
+def _mean(values: Float64s, axis: int) -> Float64s:
+    known = np.isfinite(values)
+    counts = known.sum(axis=axis)
+    return np.asarray(np.where(counts, np.where(known, values, 0).sum(axis=axis) / np.maximum(counts, 1), np.nan))

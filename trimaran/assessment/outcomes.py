@@ -1,0 +1,97 @@
+"""Outcomes of the recorded days with changes: replays of the recording, each compared with kube-scheduler alone."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from trimaran.assessment.model import Effect, Outcome
+from trimaran.simulator.policies.catalogue import DEFAULT, RIGHT_SIZED
+from trimaran.simulator.replay import ReplayOptions
+from trimaran.simulator.replay_batch import ReplayBatch
+
+_SEEDS = 2
+_CLEAR = 0.05  # relative difference below which a change has no clear effect
+_MOVES = "default+moves"
+_SHIPPED = "congestion-cost-by-requests"
+_CONFIGURED = "configured"
+_HOT, _WAITED, _OVERRUN = "hot_minutes_80", "waited_pod_minutes", "memory_overrun_minutes"
+_PODS_WAITED = 60.0  # minutes that pods may wait longer before it counts, and node-minutes of overruns
+
+
+def replayed(folder: Path, configuration: str, jobs: int) -> list[Outcome]:
+    """Replay a recording, and return the outcomes, that of kube-scheduler alone first.
+
+    Args:
+        folder: folder of the trace.
+        configuration: KubeSchedulerConfiguration that would be installed, as JSON; empty for that of the manifests.
+        jobs: number of processes.
+
+    Raises:
+        TraceError: the trace cannot be replayed.
+    """
+    extender = _CONFIGURED if configuration else _SHIPPED
+    changes = {
+        DEFAULT: "kube-scheduler alone",
+        extender: "with the extender",
+        _MOVES: "with the rebalancer",
+        RIGHT_SIZED: "with recommended requests",
+    }
+    configurations = {extender: configuration} if configuration else {}
+    batch = ReplayBatch(
+        (folder,), tuple(changes), ReplayOptions(), jobs, "", None, configurations=configurations, seeds=1
+    )  # fmt: skip
+    by_seed = []
+    for seed in range(_SEEDS):
+        (section,) = replace(batch, options=ReplayOptions(seed=seed)).run()
+        if not section.whole:
+            raise KeyboardInterrupt
+        (by_policy,) = section.comparison.values()
+        by_seed.append(by_policy)
+    return [outcome(change, [each[DEFAULT] for each in by_seed], [each[policy] for each in by_seed])
+            for policy, change in changes.items()]  # fmt: skip
+
+
+def outcome(change: str, default: Sequence[Mapping[str, float]], changed: Sequence[Mapping[str, float]]) -> Outcome:
+    """Return the outcome of a change, compared with kube-scheduler alone; measures by seed."""
+    means = {name: float(np.mean([each[name] for each in changed])) for name in changed[0]}
+    effect, reason = (None, "") if changed == default else _judged(default, changed)
+    return Outcome(
+        change, effect, reason, means[_HOT], means[_WAITED], means[_OVERRUN], means["cpu_requested_percent"],
+        means["moves"],
+    )  # fmt: skip
+
+
+def _judged(default: Sequence[Mapping[str, float]], changed: Sequence[Mapping[str, float]]) -> tuple[Effect, str]:
+    """Return the effect and its reason. A difference within the spread between seeds, or of 5 %, is not clear."""
+    worse = [
+        f"{text} rose from {before:.0f} to {after:.0f}"
+        for name, text, least in (
+            (_HOT, "hot minutes", _PODS_WAITED),
+            (_WAITED, "the minutes that pods waited", _PODS_WAITED),
+            (_OVERRUN, "the minutes with memory above capacity", _PODS_WAITED),
+        )
+        for before, after in [_means(default, changed, name)]
+        if _is_clear(default, changed, name) and after - before > least
+    ]
+    before, after = _means(default, changed, _HOT)
+    share = f"{(after - before) / before:+.0%}" if before else f"{after:.0f} instead of 0"
+    if worse:
+        return Effect.HARM, "; ".join(worse)
+    if after < before and _is_clear(default, changed, _HOT):
+        return Effect.GAIN, f"hot minutes {share}"
+    return Effect.NONE, f"hot minutes {share}, within chance" if before or after else "no node was hot"
+
+
+def _means(
+    default: Sequence[Mapping[str, float]], changed: Sequence[Mapping[str, float]], name: str
+) -> tuple[float, float]:
+    before, after = (float(np.mean([each[name] for each in seeds])) for seeds in (default, changed))
+    return before, after
+
+
+def _is_clear(default: Sequence[Mapping[str, float]], changed: Sequence[Mapping[str, float]], name: str) -> bool:
+    before, after = _means(default, changed, name)
+    spread = max(float(np.ptp([each[name] for each in seeds])) for seeds in (default, changed))
+    return abs(after - before) > max(spread, _CLEAR * max(before, after))

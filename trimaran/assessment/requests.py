@@ -1,0 +1,168 @@
+"""Requests and use of workloads over a trace, and what recommended requests would free."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from runtime.kubernetes.workloads import Workload
+from scoring.arrays import Bools, Float64s, Int64s
+from trimaran.assessment.model import HOURS_A_MONTH, Amounts, Consumer, Prices
+from trimaran.traces.history import MAX_LEVEL
+from trimaran.traces.trace import Trace
+from watcher.usage.learn.learner import WorkloadLearner
+from watcher.usage.learn.use_round import UseRound
+from watcher.usage.recommend.recommendation import RecommendationRule, recommend
+from watcher.usage.sources.known_autoscalers import KnownAutoscalers
+from watcher.workload_table import ContainerKey
+
+_ROUND_MINUTES = 5
+_BEGIN_SECONDS = 1_600_000_200  # of minute 0, if the trace does not say it; the learner's days end at midnight
+_MOST_DAYS = 7.0
+_KEPT_OF_DAYS = 0.9
+_GIB = 2.0**30
+CONTAINER = "*"
+"""Name of a traced pod's container: a trace has the sum of a pod's containers."""
+
+
+def without_requests(trace: Trace) -> Bools:
+    """Return for each pod whether it has no request of CPU or of memory, shape (pods,).
+
+    A recording stores use as a share of the request, so a pod without one gets the smallest that its use fits.
+    """
+    begin = trace.use.offsets[:-1]
+    has_use = np.diff(trace.use.offsets) > 0
+    none = np.zeros(len(trace.pods), np.bool_)
+    requests = (trace.cpu_request_milli, 1, trace.use.cpu), (trace.memory_request_bytes, 2**20, trace.use.memory)
+    for amounts, smallest, use in requests:
+        peaks = np.zeros(len(trace.pods))
+        if has_use.any():
+            peaks[has_use] = np.maximum.reduceat(use, begin[has_use]).astype(np.float64)
+        needed = np.maximum(smallest, np.ceil(peaks * amounts / MAX_LEVEL))
+        none |= amounts <= needed
+    return none
+
+
+def consumers(
+    trace: Trace, begin: int | None, autoscalers: KnownAutoscalers, prices: Prices
+) -> tuple[Consumer, list[Consumer], list[Consumer]]:
+    """Return all pods together, the namespaces, and the workloads; those with most to free first.
+
+    Args:
+        trace: the trace.
+        begin: Unix time of minute 0; None if unknown.
+        autoscalers: autoscalers, whose workloads keep their requests.
+        prices: prices of an hour.
+    """
+    keys = [_workload(kind, owner) for kind, owner in zip(trace.owner_kinds, trace.owners, strict=True)]
+    number = {workload: row for row, workload in enumerate(dict.fromkeys(keys))}
+    owner = np.array([number[key] for key in keys], np.int64)
+    requested, used, minutes, none = _sums(trace, owner, len(number))
+    learner = _learned(trace, list(number), owner, _BEGIN_SECONDS if begin is None else begin)
+    ratio = _recommended_ratios(learner, list(number), autoscalers, trace.minutes)
+    freed = requested * (1 - ratio)
+    names = [f"{each.namespace}/{each.kind}/{each.name}" for each in number]
+    namespaces = [each.namespace for each in number]
+
+    def consumer(name: str, rows: Sequence[int]) -> Consumer:
+        sums = [values[:, rows].sum(axis=1) for values in (requested, used, freed)]
+        cpu, memory = (Amounts(*(float(each[row]) for each in sums)) for row in (0, 1))
+        pods = float(minutes[rows].sum())
+        share = float(none[rows].sum()) / pods if pods else 0.0
+        return Consumer(name, pods, cpu, memory, share, _cost(cpu, memory, prices))
+
+    by_namespace: dict[str, list[int]] = {}
+    for row, namespace in enumerate(namespaces):
+        by_namespace.setdefault(namespace, []).append(row)
+    capacity = max(trace.cpu_capacity_milli.sum() / 1000, 1), max(float(trace.memory_capacity_bytes.sum()), 1)
+
+    def to_free(each: Consumer) -> float:
+        return -float(max(each.cpu.freed, 0) / capacity[0] + max(each.memory.freed, 0) / capacity[1])
+
+    of_namespaces = sorted((consumer(*each) for each in by_namespace.items()), key=to_free)
+    of_workloads = sorted((consumer(name, [row]) for row, name in enumerate(names)), key=to_free)
+    return consumer("all pods", range(len(number))), of_namespaces, of_workloads
+
+
+def _workload(kind: str, owner: str) -> Workload:
+    namespace, _, name = owner.partition("/")
+    return Workload(namespace, kind, name) if name else Workload("", kind, owner)
+
+
+def _sums(trace: Trace, owner: Int64s, count: int) -> tuple[Float64s, Float64s, Float64s, Float64s]:
+    """Return sums over each workload's pods, on average over the trace.
+
+    Returns:
+        Requests and use, cores and bytes, shape (2, workloads); pods, and pods without a request, shape (workloads,).
+    """
+    ran = np.diff(trace.use.offsets)
+    none = without_requests(trace)
+    requested, used = np.zeros((2, count)), np.zeros((2, count))
+    amounts = trace.cpu_request_milli / 1000, trace.memory_request_bytes.astype(np.float64)
+    for row, (amount, use) in enumerate(zip(amounts, (trace.use.cpu, trace.use.memory), strict=True)):
+        total = np.zeros(len(trace.pods))
+        has_use = ran > 0
+        if has_use.any():
+            total[has_use] = np.add.reduceat(use, trace.use.offsets[:-1][has_use], dtype=np.float64)
+        used[row] = np.bincount(owner, total * amount, count)
+        requested[row] = np.bincount(owner, np.where(none, 0.0, ran * amount), count)
+    pods, bare = np.bincount(owner, ran, count), np.bincount(owner, ran * none, count)
+    return requested / trace.minutes, used / trace.minutes, pods / trace.minutes, bare / trace.minutes
+
+
+def _learned(trace: Trace, workloads: Sequence[Workload], owner: Int64s, begin: int) -> WorkloadLearner:
+    """Return the watcher's learner after rounds of five minutes of the whole trace."""
+    learner, keys = WorkloadLearner(), [ContainerKey(workload, CONTAINER) for workload in workloads]
+    offsets, arrival = trace.use.offsets[:-1], trace.arrival_minute
+    ends = arrival + np.diff(trace.use.offsets)
+    requests = np.stack([trace.cpu_request_milli / 1000, trace.memory_request_bytes])
+    for until in range(_ROUND_MINUTES, trace.minutes + 1, _ROUND_MINUTES):
+        since = until - _ROUND_MINUTES
+        pods = np.flatnonzero((arrival < until) & (ends > since))
+        if not len(pods):
+            continue
+        first = np.maximum(arrival[pods], since)
+        minutes = np.minimum(ends[pods], until) - first
+        place = np.cumsum(minutes) - minutes
+        at = np.repeat(offsets[pods] + first - arrival[pods] - place, minutes) + np.arange(minutes.sum())
+        cpu = np.add.reduceat(trace.use.cpu[at], place, dtype=np.float64) / minutes
+        memory = np.maximum.reduceat(trace.use.memory[at], place).astype(np.float64)
+        measured = UseRound(
+            time=float(begin + 60 * until),
+            seconds=60.0 * _ROUND_MINUTES,
+            keys=keys,
+            container=owner[pods],
+            revision=np.zeros(len(pods), np.int64),
+            pods=np.ones(len(pods)),
+            measured_seconds=60.0 * minutes,
+            use=np.stack([cpu, memory]) * requests[:, pods],
+            requests=requests[:, pods],
+        )
+        learner.observe(measured)
+    return learner
+
+
+def _recommended_ratios(
+    learner: WorkloadLearner, workloads: Sequence[Workload], autoscalers: KnownAutoscalers, minutes: int
+) -> Float64s:
+    """Return each workload's recommended requests as a share of the present ones, shape (2, workloads).
+
+    It is 1 where a request stays. A request is lowered only after nine tenths of the recording, at most of a week.
+    """
+    rule = RecommendationRule(min_days=_KEPT_OF_DAYS * min(minutes / 1440, _MOST_DAYS))
+    table = learner.containers((rule.quantile,))
+    advice = recommend(table, rule, autoscalers)
+    ratio = np.ones((2, len(workloads)))
+    row_of = {workload: row for row, workload in enumerate(workloads)}
+    with np.errstate(divide="ignore", invalid="ignore"):
+        shares = advice.requests / table.requests
+    for column, key in enumerate(table.keys):
+        known = np.isfinite(shares[:, column]) & (advice.verdicts[:, column] == "lower")
+        ratio[known, row_of[key.workload]] = shares[known, column]
+    return ratio
+
+
+def _cost(cpu: Amounts, memory: Amounts, prices: Prices) -> float | None:
+    if prices.core_hour is None and prices.gib_hour is None:
+        return None
+    hourly = cpu.freed * (prices.core_hour or 0.0) + memory.freed / _GIB * (prices.gib_hour or 0.0)
+    return HOURS_A_MONTH * hourly

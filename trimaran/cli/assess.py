@@ -1,0 +1,184 @@
+"""``trimaran assess``: what load-aware placement would do for a cluster, from its past, with nothing installed."""
+
+import shlex
+import sys
+import time
+from contextlib import nullcontext
+from importlib.metadata import version
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+import click
+
+from runtime.http.failures import describe
+from runtime.http.gather import Deadline
+from runtime.kubernetes.api import REQUEST_FAILURES, KubernetesApi
+from runtime.terminal import duration_option, echo, echo_document, output_option
+from trimaran.assessment.assess import assess as assessed
+from trimaran.assessment.model import Assessment, Effect, Prices, Problem
+from trimaran.assessment.text import show
+from trimaran.cli.options import KubernetesOpener, fail, kubernetes_options, option, path_option
+from trimaran.cli.policy_choice import read_configuration
+from trimaran.cli.prometheus_options import PrometheusOptions, prometheus_options
+from trimaran.traces.node_use import read_node_use, write_node_use
+from trimaran.traces.problems import TraceError
+from trimaran.traces.reading import read_trace
+from trimaran.traces.recording.history import STEP_SECONDS, PrometheusHistory, RecordingError
+from trimaran.traces.recording.prometheus import Prometheus, find_prometheus
+from trimaran.traces.recording.recording import Recording, read_cluster, record_use
+from trimaran.traces.trace import write_trace
+from watcher.usage.sources.autoscalers import AutoscalerLists
+from watcher.usage.sources.known_autoscalers import KnownAutoscalers
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+STATUS = {Effect.GAIN: 0, Effect.NONE: 3, Effect.HARM: 4}
+_LIST_SECONDS = 60.0
+_WARM_UP_MINUTES = 60
+_READS = (
+    "trimaran: reading nodes, pods, Services and autoscalers from the Kubernetes API, and the use of pods from "
+    "Prometheus; nothing is written to the cluster"
+)
+
+
+@click.command()
+@click.argument("folder", required=False, type=click.Path(path_type=Path, file_okay=False, exists=True))
+@duration_option("--last", default="7d", help="Length of the past to read.")
+@prometheus_options
+@path_option("--config", "config", help="KubeSchedulerConfiguration to replay. [default: that of the manifests]")
+@click.option("--cpu-hour-price", type=click.FloatRange(0), help="Price of a core for an hour.")
+@click.option("--gib-hour-price", type=click.FloatRange(0), help="Price of a GiB of memory for an hour.")
+@click.option("--no-replay", is_flag=True, help="Leave out the replays, which take the most time.")
+@option("--jobs", default=1, help="Number of processes of the replays; -1 for all processors.")
+@path_option("--html", help="Also write a self-contained HTML page to this file.")
+@path_option("--keep", help="Keep the recording in this folder, for trimaran assess FOLDER and trimaran simulate.")
+@output_option("text", "json", "yaml")
+@kubernetes_options
+def assess(
+    folder: Path | None,
+    last: float,
+    prometheus: PrometheusOptions,
+    config: Path | None,
+    cpu_hour_price: float | None,
+    gib_hour_price: float | None,
+    jobs: int,
+    html: Path | None,
+    keep: Path | None,
+    output: str,
+    kubernetes: KubernetesOpener,
+    *,
+    no_replay: bool,
+) -> None:
+    """Say what load-aware placement would do for a cluster, from its past, with nothing installed.
+
+    Reads the last days of the cluster of the kubeconfig from its Prometheus, which it finds by its Service, or from
+    the recording in FOLDER. Shows problems of metrics and requests, hot nodes, what is requested but not needed, and
+    what the extender, the rebalancer and recommended requests would have done in these days.
+
+    \b
+    Example: trimaran assess --kube-config ~/.kube/config --html assessment.html
+             trimaran assess --prometheus http://prometheus:9090 --last 3d --cpu-hour-price 0.03
+
+    Exit status: 0 if placing by load would have given fewer hot minutes, 3 if there is no clear difference, 4 if it
+    would have harmed, 1 if a source cannot be read, 2 if an option cannot be used.
+    """
+    if folder is not None and (prometheus.address or keep):
+        raise click.UsageError("FOLDER is a recording: leave out --prometheus and --keep")
+    configuration = read_configuration("configured", config) if config else ""
+    prices = Prices(cpu_hour_price, gib_hour_price)
+
+    def assess_folder(
+        where: Path, source: str, begin: int | None, found: "list[Problem]", autoscalers: KnownAutoscalers
+    ) -> Assessment:
+        trace = read_trace(where)
+        return assessed(
+            where, trace, read_node_use(where, trace), source=source, begin=begin, found=found,
+            autoscalers=autoscalers, prices=prices, configuration=configuration, jobs=jobs, with_replays=not no_replay,
+        )  # fmt: skip
+
+    try:
+        if folder is not None:
+            assessment = assess_folder(folder, f"the recording in {folder}", None, [], KnownAutoscalers(unchecked=()))
+        else:
+            assessment = _of_cluster(kubernetes, prometheus, last, keep, assess_folder)
+    except TraceError as error:
+        fail(error, 2)
+    except KeyboardInterrupt:
+        fail("interrupted", 1)
+    if html is not None:
+        from trimaran.assessment.page import write_page
+
+        try:
+            write_page(assessment, html, f"trimaran {version('trimaran')}: {shlex.join(sys.argv[1:])}")
+        except OSError as error:
+            fail(f"cannot write {html}: {error.strerror}", 2)
+    if output == "text":
+        show(assessment)
+    else:
+        echo_document(assessment.as_document(), output)
+    raise SystemExit(_status(assessment))
+
+
+def _of_cluster(
+    kubernetes: KubernetesOpener,
+    options: PrometheusOptions,
+    last: float,
+    keep: Path | None,
+    assess_folder: "Callable[[Path, str, int | None, list[Problem], KnownAutoscalers], Assessment]",
+) -> Assessment:
+    """Record the cluster of the kubeconfig, and assess the recording."""
+    echo(_READS, err=True)
+    minutes = round(last / STEP_SECONDS)
+    if minutes <= 2 * _WARM_UP_MINUTES:
+        raise click.UsageError(f"--last must be more than {2 * _WARM_UP_MINUTES} minutes, not {minutes}")
+    end = int(time.time()) // STEP_SECONDS * STEP_SECONDS
+    begin = end - STEP_SECONDS * minutes
+    with kubernetes() as api, options.open() if options.address else nullcontext() as given:
+        server = given or _found(api)
+        echo(f"trimaran: {server.name}", err=True)
+        autoscalers = AutoscalerLists(api).read(Deadline.after(_LIST_SECONDS))
+        recording = _record(api, server, options, begin, minutes)
+    with TemporaryDirectory() as temporary:
+        where = keep or Path(temporary) / "cluster"
+        try:
+            write_trace(recording.trace, where)
+            write_node_use(recording.node_use, where)
+        except OSError as error:
+            fail(f"cannot write {where}: {error.strerror}", 2)
+        found = [Problem("recording", warning, "see docs/simulator.md") for warning in recording.warnings]
+        if autoscalers.unchecked:
+            echo(f"trimaran: not checked: {', '.join(autoscalers.unchecked)}", err=True)
+        return assess_folder(where, server.name, begin, found, autoscalers)
+
+
+def _found(api: KubernetesApi) -> Prometheus:
+    try:
+        return find_prometheus(api)
+    except LookupError as error:
+        fail(error.args[0], 1)
+    except REQUEST_FAILURES as error:
+        fail(f"the Services cannot be listed to find Prometheus: {describe(error).reason}; give --prometheus URL", 1)
+
+
+def _record(api: KubernetesApi, server: Prometheus, options: PrometheusOptions, begin: int, minutes: int) -> Recording:
+    history = PrometheusHistory(server, begin, minutes, options.minutes_at_once)
+    try:
+        cluster = read_cluster(api)
+        with click.progressbar(length=1000, label="reading the past", file=sys.stderr) as bar:
+            recording = record_use(
+                "cluster", cluster, history, rate_seconds=options.rate_seconds, matchers=options.matchers,
+                warm_up_minutes=_WARM_UP_MINUTES, progress=lambda share: bar.update(round(1000 * share) - bar.pos),
+            )  # fmt: skip
+    except RecordingError as error:
+        fail(error, 1)
+    if not recording.counts.recorded:
+        fail("the recording has no pods: see --matchers and --last", 1)
+    return recording
+
+
+def _status(assessment: Assessment) -> int:
+    """Return the exit status; without replays 0."""
+    effect = next((each.effect for each in assessment.outcomes if each.change == "with the extender"), None)
+    return 0 if effect is None else STATUS[effect]
