@@ -23,7 +23,6 @@ def assess(
     use: NodeUse | None,
     *,
     source: str,
-    begin: int | None,
     found: Sequence[Problem] = (),
     autoscalers: KnownAutoscalers,
     prices: Prices,
@@ -38,7 +37,6 @@ def assess(
         trace: the trace.
         use: use of the nodes as the pods were placed; None if it was not recorded.
         source: where the past was read, for the reader.
-        begin: Unix time of minute 0; None if unknown.
         found: problems that were found before.
         autoscalers: autoscalers, whose workloads keep their requests.
         prices: prices of an hour.
@@ -49,11 +47,11 @@ def assess(
     Raises:
         TraceError: the trace cannot be replayed.
     """
-    everything, namespaces, workloads = consumers(trace, begin, autoscalers, prices)
-    hot = None if use is None else node_load.hot_nodes(use, begin)
+    everything, namespaces, workloads = consumers(trace, None if use is None else use.begin, autoscalers, prices)
+    hot = None if use is None else node_load.hot_nodes(use)
     problems = [
         *found,
-        *(() if use is None else node_load.problems(use, begin)),
+        *(() if use is None else node_load.problems(use)),
         *_request_problems(namespaces),
     ]
     if trace.minutes < _MIN_MINUTES:
@@ -64,7 +62,7 @@ def assess(
     outcomes = replayed(folder, configuration, jobs) if with_replays else []
     return Assessment(
         source=source,
-        begin=begin,
+        begin=None if use is None else use.begin,
         minutes=trace.minutes,
         nodes=len(trace.nodes),
         pods=len(trace.pods),

@@ -17,14 +17,10 @@ _MEMORY_PERCENT = 90.0
 _HEAT_NODES = 20
 
 
-def hot_nodes(use: NodeUse, begin: int | None) -> list[HotNode]:
+def hot_nodes(use: NodeUse) -> list[HotNode]:
     """Return the nodes that are hot now or were hot in a hundredth of the time, those with most hot minutes first.
 
     Loads are means of five minutes. A hot time ends with half an hour below 80 percent.
-
-    Args:
-        use: use of the nodes.
-        begin: Unix time of minute 0; None if unknown, then ``since`` counts from minute 0.
     """
     loads = 100 * smoothed(use.cpu)
     found = []
@@ -36,7 +32,7 @@ def hot_nodes(use: NodeUse, begin: int | None) -> list[HotNode]:
         share = float(hot.sum() / known.sum())
         since = _hot_since(hot)
         if share >= _LEAST_HOT_SHARE or since is not None:
-            moment = None if since is None else (begin or 0) + 60 * since
+            moment = None if since is None else use.begin + 60 * since
             found.append(HotNode(name, moment, share, float(load[known].mean()), float(load[known].max())))
     return sorted(found, key=lambda node: -node.hot_share)
 
@@ -54,14 +50,15 @@ def heat(use: NodeUse) -> dict[str, list[float | None]]:
     }
 
 
-def problems(use: NodeUse, begin: int | None) -> Iterator[Problem]:
+def problems(use: NodeUse) -> Iterator[Problem]:
     """Yield nodes without metrics, minutes without metrics of any node, and nodes short of memory."""
     measured = np.isfinite(use.cpu)
     anywhere: Bools = np.asarray(measured.any(axis=0))
     if gap := _longest_gap(anywhere):
         start, end = gap
         yield Problem(
-            "Prometheus", f"no pod is measured for {end - start} minutes, {_span(start, end, begin)}",
+            "Prometheus",
+            f"no pod is measured for {end - start} minutes, from {_time(use, start)} to {_time(use, end)}",
             "look for restarts of Prometheus or a full disk in this time",
         )  # fmt: skip
     for row in np.flatnonzero(~measured.any(axis=1)):
@@ -69,13 +66,11 @@ def problems(use: NodeUse, begin: int | None) -> Iterator[Problem]:
             use.nodes[row], "no pod of this node is measured: its load is not known",
             'let Prometheus scrape the cAdvisor metrics of its kubelet; look at up{job=~".*kubelet.*"}',
         )  # fmt: skip
-    minutes = use.cpu.shape[1]
     for row in np.flatnonzero(measured.any(axis=1)):
         last = int(np.flatnonzero(measured[row])[-1])
         if anywhere[last + 1 :].sum() > _GONE_MINUTES:
-            when = f"since {_time(last, begin)}" if begin is not None else f"in the last {minutes - last} minutes"
             yield Problem(
-                use.nodes[row], f"no pod of this node is measured {when}",
+                use.nodes[row], f"no pod of this node is measured since {_time(use, last)}",
                 "look at the target of its kubelet in Prometheus, and at kubectl describe node",
             )  # fmt: skip
     memory = 100 * smoothed(use.memory)
@@ -114,12 +109,8 @@ def _longest_gap(anywhere: Bools) -> tuple[int, int] | None:
     return (start, start + int(lengths[longest])) if lengths[longest] > _GONE_MINUTES else None
 
 
-def _span(start: int, end: int, begin: int | None) -> str:
-    return f"from {_time(start, begin)} to {_time(end, begin)}"
-
-
-def _time(minute: int, begin: int | None) -> str:
-    return f"minute {minute}" if begin is None else utc_text(begin + 60 * minute)
+def _time(use: NodeUse, minute: int) -> str:
+    return utc_text(use.begin + 60 * minute)
 
 
 def _mean(values: Float64s, axis: int) -> Float64s:

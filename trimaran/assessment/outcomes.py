@@ -49,14 +49,23 @@ def replayed(folder: Path, configuration: str, jobs: int) -> list[Outcome]:
             raise KeyboardInterrupt
         (by_policy,) = section.comparison.values()
         by_seed.append(by_policy)
-    return [outcome(change, [each[DEFAULT] for each in by_seed], [each[policy] for each in by_seed])
-            for policy, change in changes.items()]  # fmt: skip
+    default = [each[DEFAULT] for each in by_seed]
+    return [
+        outcome(change, default, default if policy == DEFAULT else [each[policy] for each in by_seed])
+        for policy, change in changes.items()
+    ]
 
 
 def outcome(change: str, default: Sequence[Mapping[str, float]], changed: Sequence[Mapping[str, float]]) -> Outcome:
-    """Return the outcome of a change, compared with kube-scheduler alone; measures by seed."""
+    """Return the outcome of a change, compared with kube-scheduler alone.
+
+    Args:
+        change: the change.
+        default: measures of kube-scheduler alone, by seed.
+        changed: measures with the change, by seed; the same object for kube-scheduler alone.
+    """
     means = {name: float(np.mean([each[name] for each in changed])) for name in changed[0]}
-    effect, reason = (None, "") if changed == default else _judged(default, changed)
+    effect, reason = (None, "") if changed is default else _judged(default, changed)
     return Outcome(
         change, effect, reason, means[_HOT], means[_WAITED], means[_OVERRUN], means["cpu_requested_percent"],
         means["moves"],
@@ -81,7 +90,7 @@ def _judged(default: Sequence[Mapping[str, float]], changed: Sequence[Mapping[st
         return Effect.HARM, "; ".join(worse)
     if after < before and _is_clear(default, changed, _HOT):
         return Effect.GAIN, f"hot minutes {share}"
-    return Effect.NONE, f"hot minutes {share}, within chance" if before or after else "no node was hot"
+    return Effect.NONE, f"hot minutes {share}, within chance" if before or after else "no node is hot for long"
 
 
 def _means(

@@ -89,18 +89,16 @@ def assess(
     configuration = read_configuration("configured", config) if config else ""
     prices = Prices(cpu_hour_price, gib_hour_price)
 
-    def assess_folder(
-        where: Path, source: str, begin: int | None, found: "list[Problem]", autoscalers: KnownAutoscalers
-    ) -> Assessment:
+    def assess_folder(where: Path, source: str, found: "list[Problem]", autoscalers: KnownAutoscalers) -> Assessment:
         trace = read_trace(where)
         return assessed(
-            where, trace, read_node_use(where, trace), source=source, begin=begin, found=found,
+            where, trace, read_node_use(where, trace), source=source, found=found,
             autoscalers=autoscalers, prices=prices, configuration=configuration, jobs=jobs, with_replays=not no_replay,
         )  # fmt: skip
 
     try:
         if folder is not None:
-            assessment = assess_folder(folder, f"the recording in {folder}", None, [], KnownAutoscalers(unchecked=()))
+            assessment = assess_folder(folder, f"the recording in {folder}", [], KnownAutoscalers(unchecked=()))
         else:
             assessment = _of_cluster(kubernetes, prometheus, last, keep, assess_folder)
     except TraceError as error:
@@ -126,7 +124,7 @@ def _of_cluster(
     options: PrometheusOptions,
     last: float,
     keep: Path | None,
-    assess_folder: "Callable[[Path, str, int | None, list[Problem], KnownAutoscalers], Assessment]",
+    assess_folder: "Callable[[Path, str, list[Problem], KnownAutoscalers], Assessment]",
 ) -> Assessment:
     """Record the cluster of the kubeconfig, and assess the recording."""
     echo(_READS, err=True)
@@ -150,7 +148,7 @@ def _of_cluster(
         found = [Problem("recording", warning, "see docs/simulator.md") for warning in recording.warnings]
         if autoscalers.unchecked:
             echo(f"trimaran: not checked: {', '.join(autoscalers.unchecked)}", err=True)
-        return assess_folder(where, server.name, begin, found, autoscalers)
+        return assess_folder(where, server.name, found, autoscalers)
 
 
 def _found(api: KubernetesApi) -> Prometheus:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
 
-from runtime.terminal import echo, echo_lines
+from runtime.terminal import duration_option, echo, echo_lines
 from watcher.commands import service_options
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from runtime.kubernetes.api import KubernetesApi
     from trimaran.kube_scheduler.findings import StartVerdict
     from trimaran.scheduler_file import SchedulerFile
+    from watcher.settings import Settings
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 Decorator = Callable[[Callable[..., None]], Callable[..., None]]
@@ -94,6 +95,23 @@ def watcher_options(command: Callable[..., None]) -> Callable[..., None]:
         show_envvar=True,
         help="Address of a watcher. [default: an embedded watcher, which the command reports]",
     )(credential_options("watcher")(command))
+
+
+def embedded_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options for the provider of an embedded watcher to a command.
+
+    The command gets ``provider_flags``, values of settings by name, and ``last``, seconds; 0 if it is not given.
+    """
+
+    @click.option("--provider", help="Provider that an embedded watcher reads. [default: the one in the settings]")
+    @click.option("--address", "provider_address", help="Address of the provider.")
+    @duration_option("--last", default="0", show_default=False, help="Past that an embedded watcher reads, such as 7d.")
+    @wraps(command)
+    def with_provider(*arguments: Any, provider: str | None, provider_address: str | None, **options: Any) -> None:
+        flags = {"provider.name": provider, "provider.address": provider_address}
+        command(*arguments, provider_flags=flags, **options)
+
+    return with_provider
 
 
 def kubernetes_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -202,10 +220,17 @@ def judge(program: Path | None, kubernetes_version: str, allow: Collection[str])
 _SILENT = logging.NullHandler()  # one object: a logger ignores a handler that it already has
 
 
-def connected(address: str | None, access: "WatcherCredentials | None" = None) -> "WatcherClient":
+def connected(
+    address: str | None, access: "WatcherCredentials | None" = None, settings: "Settings | None" = None
+) -> "WatcherClient":
     """Return a client of the watcher at an address; without an address, a client that embeds a watcher.
 
     An embedded watcher is reported on standard error. Exits with status 2 if the address or the settings are invalid.
+
+    Args:
+        address: URL of the watcher; None or empty to embed one.
+        access: credentials for the watcher.
+        settings: settings of an embedded watcher; None for those of the environment.
     """
     from client.errors import BadSettings
     from client.service import ServiceClient
@@ -216,7 +241,7 @@ def connected(address: str | None, access: "WatcherCredentials | None" = None) -
         if not address:
             from client.library import LibraryClient  # imports the whole watcher
 
-            client = LibraryClient()
+            client = LibraryClient(settings)
             source = f"{client.source}, this machine" if client.source == "Host" else client.source
             message = f"trimaran: no --watcher (TRIMARAN_WATCHER_ADDRESS): embedding one that reads {source}"
             echo(message, err=True)

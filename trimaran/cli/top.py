@@ -11,8 +11,10 @@ import click
 from client.connecting import WatcherClient, WatcherCredentials
 from client.errors import ClientError, NoMetrics, UnknownNode, UnknownWindow
 from runtime.terminal import colorize, duration_option, echo, echo_document, echo_table, load_color, output_option
-from trimaran.cli.options import connected, fail, option, watcher_options
+from trimaran.cli.options import connected, embedded_options, fail, option, watcher_options
+from watcher.commands import load_or_exit
 from watcher.model import REQUIRED, Load, MetricType, NodeMetrics, WatcherMetrics, coverage_text, grades
+from watcher.settings import WatcherSettings
 
 _Snapshots = Mapping[str, WatcherMetrics]
 _sleep = time.sleep
@@ -38,6 +40,7 @@ _MISSING = "missing"  # grade of a node that the newest window does not have
     "oldest values, the least coverage or the worst grade first.",
 )
 @click.option("-w", "--watch", is_flag=True, help="Repeat until Ctrl-C.")
+@embedded_options
 @duration_option("--interval", default="10s", help="Time between two refreshes with --watch.")
 @output_option("text", "wide", "json", "yaml")
 def top(
@@ -47,6 +50,8 @@ def top(
     windows: str | None,
     sort: str,
     interval: float,
+    last: float,
+    provider_flags: dict[str, str | None],
     output: str,
     *,
     watch: bool,
@@ -60,12 +65,19 @@ def top(
     \b
     Examples: trimaran top --watch
               trimaran top node-1
+              trimaran top --provider Prometheus --address http://prometheus:9090 --last 7d
               trimaran top -o json | jq '.[0].data'
 
     Exit status: 0 if metrics are shown, 1 without metrics or if NODE is unknown, 2 if an option cannot be used.
     """
     wanted = None if windows is None else [name.strip() for name in windows.split(",") if name.strip()]
-    with connected(address, access) as client:
+    settings = None
+    if address is None:
+        assignments = (f"watch.windows={last:g}s",) if last else ()
+        settings = load_or_exit(WatcherSettings, None, assignments, provider_flags).settings
+    elif last or any(provider_flags.values()):
+        raise click.UsageError("--provider, --address and --last are for an embedded watcher: leave out --watcher")
+    with connected(address, access, settings) as client:
         while True:
             snapshots = _read(client, wanted, node)
             if watch:

@@ -53,6 +53,11 @@ class UsageCollector:
         """Pods with at least one value."""
         return self._pieces.keys()
 
+    @property
+    def covered(self) -> Bools:
+        """Whether any pod has a value in each minute, shape (minutes,)."""
+        return self._covered
+
     def add(self, resource: int, span: Span) -> int:
         """Add the series of a span. Several series of one pod, for example from two scrapers, count as their mean.
 

@@ -6,6 +6,7 @@ import numpy as np
 
 from runtime.kubernetes.objects import CPU, MEMORY
 from scoring import Node
+from scoring.arrays import Bools
 from trimaran.traces.node_use import NodeUse
 from trimaran.traces.recording.lifetimes import Lifetime
 from trimaran.traces.recording.pods import PodSpec
@@ -36,11 +37,18 @@ class NodeUseCollector:
                 np.add(np.nan_to_num(part), lifetime.use, out=part)
             yield lifetime
 
-    def result(self) -> NodeUse:
-        """Return the use of all lifetimes that were passed on."""
+    def result(self, begin: int, covered: Bools) -> NodeUse:
+        """Return the use of all lifetimes that were passed on.
+
+        Args:
+            begin: Unix time of minute 0.
+            covered: whether any pod has a value in each minute; in other minutes the use is not known, although
+                lifetimes bridge them.
+        """
         capacity = np.array(
             [[node.capacity.amount(resource) or np.inf for node in self._nodes] for resource in (CPU, MEMORY)],
             np.float64,
         )
+        self._use[:, :, ~covered] = np.nan
         cpu, memory = self._use * [[[1000]], [[1]]] / capacity[:, :, None]
-        return NodeUse(tuple(node.name for node in self._nodes), cpu, memory)
+        return NodeUse(tuple(node.name for node in self._nodes), begin, cpu, memory)

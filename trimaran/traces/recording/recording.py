@@ -120,7 +120,7 @@ def record_use(
             f"{counts.unknown} pods are left out: neither the Kubernetes API nor kube-state-metrics has "
             f"their requests, such as {', '.join(counts.examples)}"
         )
-    return Recording(trace, collector.result(), counts, tuple(warnings))
+    return Recording(trace, collector.result(history.begin, usage.covered), counts, tuple(warnings))
 
 
 def _read_usage(

@@ -1,0 +1,99 @@
+"""``trimaran assess`` with a real API server and a real Prometheus, which it finds by its Service."""
+
+import json
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from control_plane.cluster import ControlPlane
+from control_plane.manifests import container, pod
+from support.past_cluster import BARE, HOT, UNSCRAPED, WASTEFUL, PastCluster
+from support.ports import free_port
+from support.servers import run_prometheus
+
+from trimaran.cli.main import main
+
+pytestmark = pytest.mark.e2e
+
+NODES, DAYS = 20, 2
+
+
+def own_address() -> str:
+    """Return an address of this machine that is not a loopback address, which the API server does not proxy to."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect(("192.0.2.1", 9))  # sends nothing
+        return str(probe.getsockname()[0])
+
+
+@pytest.fixture(scope="module")
+def past() -> PastCluster:
+    """A made-up cluster with five planted faults."""
+    return PastCluster(int(time.time()) // 60 * 60, NODES, DAYS)
+
+
+@pytest.fixture(scope="module")
+def cluster(past: PastCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """A control plane with the cluster's objects, and with its Prometheus behind a Service."""
+    folder, address, port = tmp_path_factory.mktemp("past"), own_address(), free_port()
+    service = {
+        "apiVersion": "v1", "kind": "Service", "metadata": {"name": "prometheus-operated", "namespace": "monitoring"},
+        "spec": {"clusterIP": "None", "ports": [{"name": "web", "port": 9090, "targetPort": port}]},
+    }  # fmt: skip
+    endpoint = {
+        "addresses": [address], "conditions": {"ready": True},
+        "targetRef": {"kind": "Pod", "name": "prometheus-0", "namespace": "monitoring"},
+    }  # fmt: skip
+    endpoints = {
+        "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
+        "metadata": {"name": "prometheus-operated-1", "namespace": "monitoring",
+                     "labels": {"kubernetes.io/service-name": "prometheus-operated"}},
+        "endpoints": [endpoint], "ports": [{"name": "web", "port": port, "protocol": "TCP"}],
+    }  # fmt: skip
+    with (
+        run_prometheus(folder, past.lines(), f"--web.listen-address={address}:{port}", server="prometheus-3"),
+        ControlPlane(folder) as cluster,
+    ):
+        namespaces = ("monitoring", *{each.namespace for each in past.pods})
+        cluster.api.create(
+            *({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}} for name in namespaces)
+        )
+        server = pod("prometheus-0", container(), nodeName="node-0")  # the API server only proxies to addresses of pods
+        server["metadata"]["namespace"] = "monitoring"
+        cluster.api.create(service, endpoints, server, *past.manifests())
+        status = {"status": {"phase": "Running", "podIP": address, "podIPs": [{"ip": address}]}}
+        cluster.api.patch("/api/v1/namespaces/monitoring/pods/prometheus-0/status", status)
+        yield cluster
+
+
+def assess(cluster: ControlPlane, *options: object) -> Result:
+    """Run the command with the cluster's kubeconfig."""
+    access = ("--kube-config", cluster.kubeconfig(), "--last", f"{DAYS}d", "--rate", "5m")
+    return CliRunner().invoke(main, ["assess", *map(str, (*access, *options))])
+
+
+def test_each_planted_fault_is_found(cluster: ControlPlane, past: PastCluster, tmp_path: Path) -> None:
+    """Prometheus is found by its Service; each fault is named with its node, time or namespace, and a remedy."""
+    html = tmp_path / "assessment.html"
+    done = assess(
+        cluster, "--html", html, "--cpu-hour-price", 0.03, "--jobs", 2, "-o", "json", "--keep", tmp_path / "k"
+    )
+    assert done.exit_code in {0, 3}, done.output
+    assert "Service monitoring/prometheus-operated" in done.stderr
+    document: dict[str, Any] = json.loads(done.stdout)
+    problems = {each["subject"]: each for each in document["problems"]}
+    assert problems.keys() >= {UNSCRAPED, BARE, "Prometheus"}
+    assert all(each["remedy"] for each in problems.values())
+    (hot,) = (each for each in document["hot_nodes"] if each["node"] == HOT)
+    assert hot["since"] == pytest.approx(past.hot_since, abs=900)
+    assert document["workloads"][0]["name"] == f"shop/Deployment/{WASTEFUL}"
+    assert document["workloads"][0]["monthly_cost"] > 0
+    assert [each["change"] for each in document["outcomes"]][:2] == ["kube-scheduler alone", "with the extender"]
+    page = html.read_text()
+    for name in (UNSCRAPED, BARE, HOT, WASTEFUL):
+        assert name in page
+    again = CliRunner().invoke(main, ["assess", str(tmp_path / "k"), "-o", "json"])
+    assert json.loads(again.stdout)["outcomes"] == document["outcomes"]
