@@ -3,11 +3,14 @@
 import shlex
 import sys
 import time
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
+from typing import NoReturn
 
 import click
 
@@ -18,21 +21,28 @@ from runtime.terminal import duration_option, echo, echo_document, output_option
 from trimaran.assessment.assess import assess as assessed
 from trimaran.assessment.model import Assessment, Effect, Prices, Problem
 from trimaran.assessment.text import show
-from trimaran.cli.options import KubernetesOpener, fail, kubernetes_options, option, path_option
+from trimaran.cli.options import (
+    KUBE_CONFIG_HELP,
+    FiniteRange,
+    KubernetesOpener,
+    fail,
+    kubernetes_api,
+    option,
+    path_option,
+)
 from trimaran.cli.policy_choice import read_configuration
 from trimaran.cli.prometheus_options import PrometheusOptions, prometheus_options
+from trimaran.cli.trace_output import check_new, write_or_fail
 from trimaran.traces.node_use import read_node_use, write_node_use
 from trimaran.traces.problems import TraceError
 from trimaran.traces.reading import read_trace
 from trimaran.traces.recording.history import STEP_SECONDS, PrometheusHistory, RecordingError
 from trimaran.traces.recording.prometheus import Prometheus, find_prometheus
 from trimaran.traces.recording.recording import Recording, read_cluster, record_use
-from trimaran.traces.trace import write_trace
+from watcher.commands import load_or_exit
+from watcher.settings import WatcherSettings
 from watcher.usage.sources.autoscalers import AutoscalerLists
 from watcher.usage.sources.known_autoscalers import KnownAutoscalers
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 STATUS = {Effect.GAIN: 0, Effect.NONE: 3, Effect.HARM: 4}
 _LIST_SECONDS = 60.0
@@ -42,20 +52,48 @@ _READS = (
     "Prometheus; nothing is written to the cluster"
 )
 
+_NEEDS_DAYS = (
+    "trimaran: {} has no past: hot times, requests that are not needed, and replays need days of Prometheus. To record "
+    "days without one, run a watcher (trimaran watch) for a week, then: trimaran workloads --watcher URL"
+)
+
+
+@dataclass(frozen=True)
+class _Past:
+    """Recorded past of a cluster.
+
+    Attributes:
+        folder: folder of the trace.
+        source: where it was read.
+        problems: problems that the recording has shown.
+        autoscalers: autoscalers of the cluster.
+    """
+
+    folder: Path
+    source: str
+    problems: tuple[Problem, ...]
+    autoscalers: KnownAutoscalers
+
 
 @click.command()
 @click.argument("folder", required=False, type=click.Path(path_type=Path, file_okay=False, exists=True))
 @duration_option("--last", default="7d", help="Length of the past to read.")
 @prometheus_options
 @path_option("--config", "config", help="KubeSchedulerConfiguration to replay. [default: that of the manifests]")
-@click.option("--cpu-hour-price", type=click.FloatRange(0), help="Price of a core for an hour.")
-@click.option("--gib-hour-price", type=click.FloatRange(0), help="Price of a GiB of memory for an hour.")
+@click.option("--cpu-hour-price", type=FiniteRange(0), help="Price of a core for an hour.")
+@click.option("--gib-hour-price", type=FiniteRange(0), help="Price of a GiB of memory for an hour.")
 @click.option("--no-replay", is_flag=True, help="Leave out the replays, which take the most time.")
+@click.option(
+    "--provider",
+    help="Judge the present only, by this provider, such as KubernetesMetricsServer or Kubelet. [default: the past, "
+    "by Prometheus]",
+)
 @option("--jobs", default=1, help="Number of processes of the replays; -1 for all processors.")
 @path_option("--html", help="Also write a self-contained HTML page to this file.")
 @path_option("--keep", help="Keep the recording in this folder, for trimaran assess FOLDER and trimaran simulate.")
+@path_option("--kube-config", help=KUBE_CONFIG_HELP)
+@click.option("--kube-context", default="", help="Context of the kubeconfig. [default: the current context]")
 @output_option("text", "json", "yaml")
-@kubernetes_options
 def assess(
     folder: Path | None,
     last: float,
@@ -63,11 +101,13 @@ def assess(
     config: Path | None,
     cpu_hour_price: float | None,
     gib_hour_price: float | None,
+    provider: str | None,
     jobs: int,
     html: Path | None,
     keep: Path | None,
+    kube_config: Path | None,
+    kube_context: str,
     output: str,
-    kubernetes: KubernetesOpener,
     *,
     no_replay: bool,
 ) -> None:
@@ -80,27 +120,38 @@ def assess(
     \b
     Example: trimaran assess --kube-config ~/.kube/config --html assessment.html
              trimaran assess --prometheus http://prometheus:9090 --last 3d --cpu-hour-price 0.03
+             trimaran assess --provider KubernetesMetricsServer
 
     Exit status: 0 if placing by load would have given fewer hot minutes, 3 if there is no clear difference, 4 if it
     would have harmed, 1 if a source cannot be read, 2 if an option cannot be used.
     """
     if folder is not None and (prometheus.address or keep):
         raise click.UsageError("FOLDER is a recording: leave out --prometheus and --keep")
+    if provider is not None:
+        _judge_the_present(provider, kube_config, output)
     configuration = read_configuration("configured", config) if config else ""
-    prices = Prices(cpu_hour_price, gib_hour_price)
-
-    def assess_folder(where: Path, source: str, found: "list[Problem]", autoscalers: KnownAutoscalers) -> Assessment:
-        trace = read_trace(where)
-        return assessed(
-            where, trace, read_node_use(where, trace), source=source, found=found,
-            autoscalers=autoscalers, prices=prices, configuration=configuration, jobs=jobs, with_replays=not no_replay,
-        )  # fmt: skip
-
+    if html is not None:
+        _check_writable(html)  # before minutes of reading
+    past: AbstractContextManager[_Past]
+    if folder is not None:
+        past = nullcontext(_Past(folder, f"the recording in {folder}", (), KnownAutoscalers(unchecked=())))
+    else:
+        past = _recorded(partial(kubernetes_api, kube_config, kube_context), prometheus, last, keep)
     try:
-        if folder is not None:
-            assessment = assess_folder(folder, f"the recording in {folder}", [], KnownAutoscalers(unchecked=()))
-        else:
-            assessment = _of_cluster(kubernetes, prometheus, last, keep, assess_folder)
+        with past as read:
+            trace = read_trace(read.folder)
+            assessment = assessed(
+                read.folder,
+                trace,
+                read_node_use(read.folder, trace),
+                source=read.source,
+                found=read.problems,
+                autoscalers=read.autoscalers,
+                prices=Prices(cpu_hour_price, gib_hour_price),
+                configuration=configuration,
+                jobs=jobs,
+                with_replays=not no_replay,
+            )
     except TraceError as error:
         fail(error, 2)
     except KeyboardInterrupt:
@@ -119,36 +170,49 @@ def assess(
     raise SystemExit(_status(assessment))
 
 
-def _of_cluster(
-    kubernetes: KubernetesOpener,
-    options: PrometheusOptions,
-    last: float,
-    keep: Path | None,
-    assess_folder: "Callable[[Path, str, list[Problem], KnownAutoscalers], Assessment]",
-) -> Assessment:
-    """Record the cluster of the kubeconfig, and assess the recording."""
-    echo(_READS, err=True)
+def _judge_the_present(provider: str, kube_config: Path | None, output: str) -> NoReturn:
+    """Print the verdict on the present load, and what needs days; exit with the status of the verdict."""
+    from trimaran.cli.worth_it import report_benefit  # imports the whole watcher
+
+    flags = {"provider.name": provider, "provider.kube_config": None if kube_config is None else str(kube_config)}
+    settings = load_or_exit(WatcherSettings, None, (), flags).settings
+    status = report_benefit(settings, None, (None, None, None), output)
+    echo(_NEEDS_DAYS.format(provider), err=True)
+    raise SystemExit(status)
+
+
+def _check_writable(html: Path) -> None:
+    try:
+        html.open("a").close()
+    except OSError as error:
+        fail(f"cannot write {html}: {error.strerror}", 2)
+
+
+@contextmanager
+def _recorded(
+    kubernetes: KubernetesOpener, options: PrometheusOptions, last: float, keep: Path | None
+) -> Iterator["_Past"]:
+    """Record the cluster of the kubeconfig into a folder, which is removed at the end unless it is kept."""
     minutes = round(last / STEP_SECONDS)
     if minutes <= 2 * _WARM_UP_MINUTES:
         raise click.UsageError(f"--last must be more than {2 * _WARM_UP_MINUTES} minutes, not {minutes}")
+    if keep is not None:
+        check_new(keep)
+    echo(_READS, err=True)
     end = int(time.time()) // STEP_SECONDS * STEP_SECONDS
-    begin = end - STEP_SECONDS * minutes
     with kubernetes() as api, options.open() if options.address else nullcontext() as given:
         server = given or _found(api)
         echo(f"trimaran: {server.name}", err=True)
         autoscalers = AutoscalerLists(api).read(Deadline.after(_LIST_SECONDS))
-        recording = _record(api, server, options, begin, minutes)
+        recording = _record(api, server, options, end - STEP_SECONDS * minutes, minutes)
+    if autoscalers.unchecked:
+        echo(f"trimaran: not checked: {', '.join(autoscalers.unchecked)}", err=True)
+    problems = tuple(Problem("recording", warning, "see docs/simulator.md") for warning in recording.warnings)
     with TemporaryDirectory() as temporary:
-        where = keep or Path(temporary) / "cluster"
-        try:
-            write_trace(recording.trace, where)
-            write_node_use(recording.node_use, where)
-        except OSError as error:
-            fail(f"cannot write {where}: {error.strerror}", 2)
-        found = [Problem("recording", warning, "see docs/simulator.md") for warning in recording.warnings]
-        if autoscalers.unchecked:
-            echo(f"trimaran: not checked: {', '.join(autoscalers.unchecked)}", err=True)
-        return assess_folder(where, server.name, found, autoscalers)
+        folder = keep or Path(temporary) / "cluster"
+        write_or_fail(recording.trace, folder)
+        write_node_use(recording.node_use, folder)
+        yield _Past(folder, server.name, problems, autoscalers)
 
 
 def _found(api: KubernetesApi) -> Prometheus:

@@ -29,6 +29,7 @@ _CREDENTIALS = {
     "token_file": "File with a bearer token",
 }
 
+KUBE_CONFIG_HELP = "Kubeconfig file. [default: that of kubectl, or in a pod its service account]"
 #: Option whose help shows its default.
 option = partial(click.option, show_default=True)
 #: Option with the path of a file or folder.
@@ -120,7 +121,7 @@ def kubernetes_options(command: Callable[..., None]) -> Callable[..., None]:
     The command gets the argument ``kubernetes``, a function without arguments that opens :func:`kubernetes_api`.
     """
 
-    @path_option("--kube-config", help="Kubeconfig file. [default: the pod's service account]")
+    @path_option("--kube-config", help=KUBE_CONFIG_HELP)
     @click.option("--kube-context", default="", help="Context of the kubeconfig. [default: the current context]")
     @wraps(command)
     def with_kubernetes(*arguments: Any, kube_config: Path | None, kube_context: str, **options: Any) -> None:
@@ -253,14 +254,19 @@ def connected(
 
 @contextlib.contextmanager
 def kubernetes_api(kube_config: Path | None, context: str) -> Iterator["KubernetesApi"]:
-    """Yield a client of the Kubernetes API; exit with status 2 if it is not configured, with 1 if a request fails."""
+    """Yield a client of the Kubernetes API; exit with status 2 if it is not configured, with 1 if a request fails.
+
+    Args:
+        kube_config: kubeconfig file; None for the one that kubectl would use, or in a pod its service account.
+        context: context of the kubeconfig; empty for the current one.
+    """
     from runtime.http.credentials import InvalidApiServerConfig
     from runtime.http.failures import describe
-    from runtime.kubernetes.api import REQUEST_FAILURES, ApiServerConfig, KubernetesApi
+    from runtime.kubernetes.api import REQUEST_FAILURES, ApiServerConfig, KubernetesApi, default_kubeconfig
 
     names = {"kube_config": "--kube-config", "context": "--kube-context"}
-    config = ApiServerConfig(kube_config=kube_config, context=context, option_names=names)
     try:
+        config = ApiServerConfig(kube_config=kube_config or default_kubeconfig(), context=context, option_names=names)
         with contextlib.closing(KubernetesApi(config)) as api:
             api.connect()
             yield api

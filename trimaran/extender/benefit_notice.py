@@ -10,7 +10,7 @@ from trimaran.extender.rollout import Rollout
 from trimaran.planning.benefit import BenefitVerdict, PlacementBenefit, placement_benefit
 
 _POLL_SECONDS = 5.0
-_REMEDY = "see trimaran doctor --worth-it; extender.mode = shadow switches it off"
+_REMEDY = "see trimaran assess; extender.mode = shadow switches it off"
 _log = logging.getLogger(__name__)
 
 
