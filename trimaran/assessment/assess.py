@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from trimaran.assessment import node_load
-from trimaran.assessment.model import Assessment, Consumer, Effect, HotNode, Outcome, Prices, Problem
+from trimaran.assessment.model import Assessment, AssessmentProblem, Consumer, Effect, HotNode, Outcome, Prices
 from trimaran.assessment.outcomes import replayed
 from trimaran.assessment.requests import consumers
 from trimaran.traces.node_use import NodeUse
@@ -23,7 +23,7 @@ def assess(
     use: NodeUse | None,
     *,
     source: str,
-    found: Sequence[Problem] = (),
+    found: Sequence[AssessmentProblem] = (),
     autoscalers: KnownAutoscalers,
     prices: Prices,
     configuration: str = "",
@@ -56,9 +56,12 @@ def assess(
     ]
     if trace.minutes < _MIN_MINUTES:
         problems.append(
-            Problem("recording", f"it has {trace.minutes / 60:.0f} hours: load differs between hours and days",
-                    "record a week: --last 7d")
-        )  # fmt: skip
+            AssessmentProblem(
+                "recording",
+                f"it has {trace.minutes / 60:.0f} hours: load differs between hours and days",
+                "record a week: --last 7d",
+            )
+        )
     outcomes = replayed(folder, configuration, jobs) if with_replays else []
     return Assessment(
         source=source,
@@ -79,7 +82,10 @@ def assess(
 
 
 def next_steps(
-    problems: Sequence[Problem], hot: Sequence[HotNode] | None, everything: Consumer, outcomes: Sequence[Outcome]
+    problems: Sequence[AssessmentProblem],
+    hot: Sequence[HotNode] | None,
+    everything: Consumer,
+    outcomes: Sequence[Outcome],
 ) -> Iterator[str]:
     """Yield what to do next, the first step first."""
     effects = {each.change: each for each in outcomes}
@@ -110,11 +116,11 @@ def next_steps(
         yield f"Look at the hottest node now: kubectl describe node {hot[0].node}."
 
 
-def _request_problems(namespaces: Sequence[Consumer]) -> Iterator[Problem]:
+def _request_problems(namespaces: Sequence[Consumer]) -> Iterator[AssessmentProblem]:
     """Yield namespaces many of whose pods have no requests: kube-scheduler counts them as nothing."""
     for each in sorted(namespaces, key=lambda each: -each.without_requests * each.pods):
         if each.without_requests >= _BARE_SHARE and each.pods >= 1:
-            yield Problem(
+            yield AssessmentProblem(
                 each.name, f"{each.without_requests:.0%} of its {each.pods:.0f} pods have no request of CPU or memory; "
                 f"they use {each.cpu.used:.1f} cores that kube-scheduler does not count",
                 f"set requests, or a LimitRange with default requests in {each.name}",

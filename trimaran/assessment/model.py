@@ -17,8 +17,8 @@ class Effect(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
-    """Problem of the metrics or of the cluster's objects.
+class AssessmentProblem:
+    """AssessmentProblem of the metrics or of the cluster's objects.
 
     Attributes:
         subject: node, namespace or source.
@@ -145,7 +145,7 @@ class Assessment:
     minutes: int
     nodes: int
     pods: int
-    problems: tuple[Problem, ...]
+    problems: tuple[AssessmentProblem, ...]
     hot_nodes: tuple[HotNode, ...] | None
     cluster: Consumer
     capacity: tuple[float, float]

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from scoring.arrays import Bools, Float64s
-from trimaran.assessment.model import HotNode, Problem, utc_text
+from trimaran.assessment.model import AssessmentProblem, HotNode, utc_text
 from trimaran.traces.node_use import NodeUse
 
 HOT_PERCENT = 80.0
@@ -50,26 +50,26 @@ def heat(use: NodeUse) -> dict[str, list[float | None]]:
     }
 
 
-def problems(use: NodeUse) -> Iterator[Problem]:
+def problems(use: NodeUse) -> Iterator[AssessmentProblem]:
     """Yield nodes without metrics, minutes without metrics of any node, and nodes short of memory."""
     measured = np.isfinite(use.cpu)
     anywhere: Bools = np.asarray(measured.any(axis=0))
     if gap := _longest_gap(anywhere):
         start, end = gap
-        yield Problem(
+        yield AssessmentProblem(
             "Prometheus",
             f"no pod is measured for {end - start} minutes, from {_time(use, start)} to {_time(use, end)}",
             "look for restarts of Prometheus or a full disk in this time",
         )  # fmt: skip
     for row in np.flatnonzero(~measured.any(axis=1)):
-        yield Problem(
+        yield AssessmentProblem(
             use.nodes[row], "no pod of this node is measured: its load is not known",
             'let Prometheus scrape the cAdvisor metrics of its kubelet; look at up{job=~".*kubelet.*"}',
         )  # fmt: skip
     for row in np.flatnonzero(measured.any(axis=1)):
         last = int(np.flatnonzero(measured[row])[-1])
         if anywhere[last + 1 :].sum() > _GONE_MINUTES:
-            yield Problem(
+            yield AssessmentProblem(
                 use.nodes[row], f"no pod of this node is measured since {_time(use, last)}",
                 "look at the target of its kubelet in Prometheus, and at kubectl describe node",
             )  # fmt: skip
@@ -78,7 +78,7 @@ def problems(use: NodeUse) -> Iterator[Problem]:
         full = (memory >= _MEMORY_PERCENT).sum(axis=1)
     for row in np.argsort(-full, kind="stable"):
         if full[row] >= _COOL_MINUTES:
-            yield Problem(
+            yield AssessmentProblem(
                 use.nodes[row], f"its pods used {_MEMORY_PERCENT:.0f} % of its memory or more for {full[row]} minutes",
                 "raise the memory requests of its workloads: trimaran workloads --patch",
             )  # fmt: skip

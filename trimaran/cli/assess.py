@@ -19,7 +19,7 @@ from runtime.http.gather import Deadline
 from runtime.kubernetes.api import REQUEST_FAILURES, KubernetesApi
 from runtime.terminal import duration_option, echo, echo_document, output_option
 from trimaran.assessment.assess import assess as assessed
-from trimaran.assessment.model import Assessment, Effect, Prices, Problem
+from trimaran.assessment.model import Assessment, AssessmentProblem, Effect, Prices
 from trimaran.assessment.text import show
 from trimaran.cli.options import (
     KUBE_CONFIG_HELP,
@@ -71,7 +71,7 @@ class _Past:
 
     folder: Path
     source: str
-    problems: tuple[Problem, ...]
+    problems: tuple[AssessmentProblem, ...]
     autoscalers: KnownAutoscalers
 
 
@@ -207,7 +207,7 @@ def _recorded(
         recording = _record(api, server, options, end - STEP_SECONDS * minutes, minutes)
     if autoscalers.unchecked:
         echo(f"trimaran: not checked: {', '.join(autoscalers.unchecked)}", err=True)
-    problems = tuple(Problem("recording", warning, "see docs/simulator.md") for warning in recording.warnings)
+    problems = tuple(AssessmentProblem("recording", warning, "see docs/simulator.md") for warning in recording.warnings)
     with TemporaryDirectory() as temporary:
         folder = keep or Path(temporary) / "cluster"
         write_or_fail(recording.trace, folder)

@@ -7,7 +7,7 @@ import pytest
 
 from runtime.kubernetes.workloads import Workload
 from trimaran.assessment.assess import next_steps
-from trimaran.assessment.model import Amounts, Consumer, Effect, HotNode, Outcome, Prices, Problem
+from trimaran.assessment.model import Amounts, AssessmentProblem, Consumer, Effect, HotNode, Outcome, Prices
 from trimaran.assessment.outcomes import outcome
 from trimaran.assessment.requests import consumers, without_requests
 from trimaran.traces.trace import PodUse, Trace
@@ -118,7 +118,7 @@ def made(change: str, effect: Effect | None) -> Outcome:
 def test_the_next_step_follows_the_effect(effect: Effect, words: str) -> None:
     """Problems come first; then requests that are not needed; then what placing by load would do."""
     everything = Consumer("all pods", 10, Amounts(10, 2, 5), Amounts(0, 0, 0), 0, None)
-    problems = [Problem("node-7", "is not measured", "look at it")]
+    problems = [AssessmentProblem("node-7", "is not measured", "look at it")]
     hot = [HotNode("node-3", 1, 0.5, 70, 95)]
     steps = list(next_steps(problems, hot, everything, [made("with the extender", effect)]))
     assert "node-7" in steps[0]

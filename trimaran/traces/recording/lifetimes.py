@@ -55,7 +55,7 @@ class UsageCollector:
 
     @property
     def covered(self) -> Bools:
-        """Whether any pod has a value in each minute, shape (minutes,)."""
+        """Minutes in which any pod has a value, shape (minutes,)."""
         return self._covered
 
     def add(self, resource: int, span: Span) -> int:
