@@ -4,6 +4,7 @@ import json
 import socket
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -35,10 +36,10 @@ def past() -> PastCluster:
     return PastCluster(int(time.time()) // 60 * 60, NODES, DAYS)
 
 
-@pytest.fixture(scope="module")
-def cluster(past: PastCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    """A control plane with the cluster's objects, and with its Prometheus behind a Service."""
-    folder, address, port = tmp_path_factory.mktemp("past"), own_address(), free_port()
+@contextmanager
+def running(past: PastCluster, folder: Path) -> Iterator[ControlPlane]:
+    """Run a control plane with the cluster's objects, and with its Prometheus behind a Service."""
+    address, port = own_address(), free_port()
     service = {
         "apiVersion": "v1", "kind": "Service", "metadata": {"name": "prometheus-operated", "namespace": "monitoring"},
         "spec": {"clusterIP": "None", "ports": [{"name": "web", "port": 9090, "targetPort": port}]},
@@ -66,6 +67,13 @@ def cluster(past: PastCluster, tmp_path_factory: pytest.TempPathFactory) -> Iter
         cluster.api.create(service, endpoints, server, *past.manifests())
         status = {"status": {"phase": "Running", "podIP": address, "podIPs": [{"ip": address}]}}
         cluster.api.patch("/api/v1/namespaces/monitoring/pods/prometheus-0/status", status)
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def cluster(past: PastCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """The made-up cluster."""
+    with running(past, tmp_path_factory.mktemp("past")) as cluster:
         yield cluster
 
 
