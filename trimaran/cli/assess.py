@@ -230,7 +230,7 @@ def _record(api: KubernetesApi, server: Prometheus, options: PrometheusOptions, 
         cluster = read_cluster(api)
         with click.progressbar(length=1000, label="reading the past", file=sys.stderr) as bar:
             recording = record_use(
-                "cluster", cluster, history, rate_seconds=options.rate_seconds, matchers=options.matchers,
+                "cluster", cluster, history, series=options.series,
                 warm_up_minutes=_WARM_UP_MINUTES, progress=lambda share: bar.update(round(1000 * share) - bar.pos),
             )  # fmt: skip
     except RecordingError as error:

@@ -16,6 +16,7 @@ from runtime.terminal import duration_option
 from trimaran.cli.options import option, path_option
 from trimaran.traces.recording.history import STEP_SECONDS
 from trimaran.traces.recording.prometheus import DirectPrometheus
+from trimaran.traces.recording.recording import SeriesOptions
 
 
 @dataclass(frozen=True)
@@ -23,8 +24,7 @@ class PrometheusOptions:
     """Values of the options; see the help of each."""
 
     address: str | None
-    rate_seconds: int
-    matchers: str
+    series: SeriesOptions
     minutes_at_once: int
     token_file: Path | None
     ca_file: Path | None
@@ -89,7 +89,9 @@ def prometheus_options(command: Callable[..., None]) -> Callable[..., None]:
             )
         if rate < STEP_SECONDS:
             raise click.UsageError(f"--rate must be at least {STEP_SECONDS} seconds, not {rate:g}")
-        chosen = PrometheusOptions(address, round(rate), matchers, minutes_at_once, token_file, ca_file, headers)
+        chosen = PrometheusOptions(
+            address, SeriesOptions(round(rate), matchers), minutes_at_once, token_file, ca_file, headers
+        )
         command(prometheus=chosen, **options)
 
     return with_prometheus

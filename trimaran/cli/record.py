@@ -2,6 +2,9 @@
 
 import sys
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -9,11 +12,12 @@ from typing import Any
 import click
 
 from runtime.terminal import duration_option, echo
-from trimaran.cli.options import KubernetesOpener, fail, kubernetes_options
+from trimaran.cli.options import KubernetesOpener, fail, kubernetes_options, option
 from trimaran.cli.prometheus_options import PrometheusOptions, prometheus_options
 from trimaran.cli.trace_output import check_new, write_or_fail
 from trimaran.traces.node_use import write_node_use
 from trimaran.traces.recording.history import STEP_SECONDS, PrometheusHistory, RecordingError
+from trimaran.traces.recording.past import read_past
 from trimaran.traces.recording.recording import Recording, read_cluster, record_use
 from trimaran.traces.trace import world_name
 
@@ -30,6 +34,12 @@ from trimaran.traces.trace import world_name
 @click.option(
     "--node-selector", default="", help="Label selector of the nodes to record, such as pool=web. [default: all nodes]"
 )
+@option(
+    "--history-days",
+    type=click.IntRange(0, 14),
+    default=0,
+    help="Days before the recording whose use replays know at their start, for policies that learn.",
+)
 @prometheus_options
 @kubernetes_options
 def record(
@@ -38,6 +48,7 @@ def record(
     until: datetime | None,
     warm_up: float,
     node_selector: str,
+    history_days: int,
     prometheus: PrometheusOptions,
     kubernetes: KubernetesOpener,
 ) -> None:
@@ -59,24 +70,44 @@ def record(
     end = int(now if until is None else until.replace(tzinfo=UTC).timestamp()) // STEP_SECONDS * STEP_SECONDS
     if end > now:
         raise click.UsageError(f"--until {until} is in the future")
+    begin = end - minutes * STEP_SECONDS
     with prometheus.open() as server:
-        history = PrometheusHistory(server, end - minutes * STEP_SECONDS, minutes, prometheus.minutes_at_once)
+
+        def history_of(start: int, length: int) -> PrometheusHistory:
+            return PrometheusHistory(server, start, length, prometheus.minutes_at_once)
+
         try:
             with kubernetes() as api:
                 cluster = read_cluster(api, node_selector)
-            with click.progressbar(length=1000, label="history", file=sys.stderr) as bar:
+            with _progress("history") as progress:
                 recording = record_use(
-                    world_name(folder),
-                    cluster,
-                    history,
-                    rate_seconds=prometheus.rate_seconds,
-                    matchers=prometheus.matchers,
-                    warm_up_minutes=warm_up_minutes,
-                    progress=lambda share: bar.update(round(1000 * share) - bar.pos),
-                )
+                    world_name(folder), cluster, history_of(begin, minutes), warm_up_minutes=warm_up_minutes,
+                    progress=progress, series=prometheus.series,
+                )  # fmt: skip
+            if history_days:
+                with _progress("days before") as progress:
+                    past = read_past(
+                        history_days,
+                        history_of,
+                        recording.trace,
+                        begin,
+                        cluster.specs,
+                        progress=progress,
+                        series=prometheus.series,
+                    )
+                if past.days < history_days:
+                    echo(f"trimaran: the Prometheus has {past.days} of {history_days} days before", err=True)
+                recording = replace(recording, trace=replace(recording.trace, history=past.history))
         except RecordingError as error:
             fail(error, 1)
     _write(folder, recording)
+
+
+@contextmanager
+def _progress(label: str) -> Iterator[Callable[[float], None]]:
+    """Show a progress bar; yield a function that sets the share that is done."""
+    with click.progressbar(length=1000, label=label, file=sys.stderr) as bar:
+        yield lambda share: bar.update(round(1000 * share) - bar.pos)
 
 
 def _write(folder: Path, recording: Recording) -> None:

@@ -368,3 +368,48 @@ def test_a_long_gap_ends_a_lifetime() -> None:
     (interpolated,) = [each.use[1] for each in usage.lifetimes() if each.number]
     assert (np.diff(interpolated) >= 0).all()
     assert interpolated[[0, 3, -1]].tolist() == [4.0, 4.0, 8.0]
+
+
+@pytest.mark.server
+def test_the_days_before_become_a_past(tmp_path: Path) -> None:
+    """The mean pod of each owner of the trace on each day that the Prometheus has, as shares of its mean request."""
+    end = int(time.time()) // 60 * 60 - 120
+    begin = end - 3600 * 3
+    cores = {-2: 0.25, -1: 0.5, 0: 1.0}  # by day; the recording is day 0
+
+    def lines() -> Iterator[str]:
+        yield "# TYPE container_cpu_usage_seconds counter\n"
+        for name in ("web-5f7c9d-aaaaa", "web-5f7c9d-bbbbb"):
+            used = 0.0
+            for at in range(begin - 86400 * 2, end + 1, 60):
+                labels = f'namespace="shop",pod="{name}",container="main"'
+                yield f"container_cpu_usage_seconds_total{{{labels}}} {used} {at}\n"
+                used += 60 * cores[(at - begin) // 86400] * (1 if name.endswith("a") else 3)
+        yield "# TYPE container_memory_working_set_bytes gauge\n"
+        for name in ("web-5f7c9d-aaaaa", "web-5f7c9d-bbbbb"):
+            for at in range(begin - 86400 * 2, end + 1, 60):
+                labels = f'namespace="shop",pod="{name}",container="main"'
+                yield f"container_memory_working_set_bytes{{{labels}}} {GIB} {at}\n"
+
+    pods = {
+        f"shop/{name}": owned_pod(name, "a", "ReplicaSet", "web-5f7c9d", "2", "2Gi", **{"pod-template-hash": "5f7c9d"})
+        for name in ("web-5f7c9d-aaaaa", "web-5f7c9d-bbbbb")
+    }
+    with (
+        run_prometheus(tmp_path, lines()) as prometheus,
+        run_fake_kubernetes(tmp_path, nodes={"a": node("a")}, pods=pods) as kubernetes,
+    ):
+        until = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(end))
+        done = CliRunner().invoke(main, [
+            "record", str(tmp_path / "trace"), "--prometheus", prometheus, "--kube-config",
+            str(kubernetes.kube_config()), "--until", until, "--last", "3h", "--history-days", "3",
+        ])  # fmt: skip
+    assert done.exit_code == 0, done.output
+    assert "2 of 3 days" in done.stderr
+    history = read_trace(tmp_path / "trace").history
+    assert history is not None
+    assert list(zip(history.owner_kinds, history.owners, history.days.tolist(), strict=True)) == [
+        ("Deployment", "shop/web", -1), ("Deployment", "shop/web", -2),
+    ]  # fmt: skip
+    assert np.nanmedian(history.cpu, axis=1) == pytest.approx([0.5, 0.25], rel=0.01)
+    assert np.nanmedian(history.memory, axis=1) == pytest.approx([0.5, 0.5], rel=0.01)

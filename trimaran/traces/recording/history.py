@@ -41,6 +41,10 @@ class HistoryError(RecordingError):
     """Error of a query to the Prometheus; the message names its address, the reason and the remedy."""
 
 
+class NoSeries(HistoryError):
+    """The Prometheus has no use of containers in the time."""
+
+
 @dataclass(frozen=True, eq=False)
 class Span:
     """Values of series in a range of minutes.

@@ -13,7 +13,7 @@ from runtime.kubernetes.paths import NODES, PODS
 from scoring import Node
 from trimaran.traces.node_use import NodeUse
 from trimaran.traces.recording.assembly import RecordingCounts, assemble
-from trimaran.traces.recording.history import STEP_SECONDS, HistoryError, PrometheusHistory, RecordingError
+from trimaran.traces.recording.history import STEP_SECONDS, HistoryError, NoSeries, PrometheusHistory, RecordingError
 from trimaran.traces.recording.lifetimes import UsageCollector
 from trimaran.traces.recording.node_use_collector import NodeUseCollector
 from trimaran.traces.recording.pods import PodSpec, specs_from_api, specs_from_kube_state_metrics
@@ -24,6 +24,19 @@ from watcher.usage.sources.pods import PodKey
 
 _LIST_SECONDS = 300.0
 _MAX_PODS = 2_000_000  # in a recording; the largest clusters have 300,000 at a time
+
+
+@dataclass(frozen=True)
+class SeriesOptions:
+    """Options of the queries of use.
+
+    Attributes:
+        rate_seconds: range of CPU rates.
+        matchers: label matchers of all series.
+    """
+
+    rate_seconds: int
+    matchers: str
 
 
 @dataclass(frozen=True)
@@ -86,8 +99,7 @@ def record_use(
     cluster: RecordedCluster,
     history: PrometheusHistory,
     *,
-    rate_seconds: int,
-    matchers: str,
+    series: SeriesOptions,
     warm_up_minutes: int,
     progress: Callable[[float], None],
 ) -> Recording:
@@ -97,18 +109,17 @@ def record_use(
         name: name of the trace.
         cluster: the nodes and pods.
         history: the Prometheus and the time range.
-        rate_seconds: range of CPU rates.
-        matchers: label matchers of all series.
+        series: options of the queries.
         warm_up_minutes: first part of the recording, which replays do not measure.
         progress: called with the share of the history that was read.
 
     Raises:
         HistoryError: a query fails, or returns no series with pod names.
     """
-    usage, warnings = _read_usage(history, rate_seconds, matchers, progress)
+    usage, warnings = read_usage(history, series, progress)
     specs = dict(cluster.specs)
     if missing := usage.keys - specs.keys():
-        specs |= specs_from_kube_state_metrics(history, missing, matchers)
+        specs |= specs_from_kube_state_metrics(history, missing, series.matchers)
     collector = NodeUseCollector(cluster.nodes, history.minutes)
     trace, counts = assemble(
         name, cluster.nodes, collector.passing(usage.lifetimes(), specs), specs,
@@ -123,11 +134,16 @@ def record_use(
     return Recording(trace, collector.result(history.begin, usage.covered), counts, tuple(warnings))
 
 
-def _read_usage(
-    history: PrometheusHistory, rate_seconds: int, matchers: str, progress: Callable[[float], None]
+def read_usage(
+    history: PrometheusHistory, options: SeriesOptions, progress: Callable[[float], None]
 ) -> tuple[UsageCollector, list[str]]:
-    """Return the measured CPU and memory use of all pods, and warnings about what was left out."""
-    seconds = STEP_SECONDS * history.span_minutes
+    """Return the measured CPU and memory use of all pods, and warnings about what was left out.
+
+    Raises:
+        NoSeries: the Prometheus has no use of containers in this time.
+        HistoryError: a query fails, or no series has pod names.
+    """
+    seconds, rate_seconds, matchers = STEP_SECONDS * history.span_minutes, options.rate_seconds, options.matchers
     groups = read_container_labels(partial(_latest, history), matchers, None, Deadline.after(seconds), seconds)
     usage, warnings = UsageCollector(history.minutes), list[str]()
     queries = (
@@ -147,7 +163,7 @@ def _read_usage(
             progress(done / all_minutes)
         if not series:
             hint = f"a scrape interval above {rate_seconds // 2} s needs a longer --rate; " if name == "CPU" else ""
-            raise HistoryError(
+            raise NoSeries(
                 f"the Prometheus has no {name} of containers: {promql}. Does it scrape the kubelets' cAdvisor? "
                 f"{hint}see --matchers, --last and --until"
             )
