@@ -49,11 +49,9 @@ def assess(
     """
     everything, namespaces, workloads = consumers(trace, None if use is None else use.begin, autoscalers, prices)
     hot = None if use is None else node_load.hot_nodes(use)
-    problems = [
-        *found,
-        *(() if use is None else node_load.problems(use)),
-        *_request_problems(namespaces),
-    ]
+    problems = [*(() if use is None else node_load.problems(use)), *_request_problems(namespaces), *found]
+    if use is not None:
+        problems += node_load.gaps(use)
     if trace.minutes < _MIN_MINUTES:
         problems.append(
             AssessmentProblem(
@@ -62,7 +60,7 @@ def assess(
                 "record a week: --last 7d",
             )
         )
-    outcomes = replayed(folder, configuration, jobs) if with_replays else []
+    outcomes = replayed(folder, len(trace.pods), configuration, jobs) if with_replays else []
     return Assessment(
         source=source,
         begin=None if use is None else use.begin,

@@ -18,7 +18,7 @@ _HEAT_NODES = 20
 
 
 def hot_nodes(use: NodeUse) -> list[HotNode]:
-    """Return the nodes that are hot now or were hot in a hundredth of the time, those with most hot minutes first.
+    """Return the nodes that are hot now, then those that were hot in a hundredth of the time; the hottest ones first.
 
     Loads are means of five minutes. A hot time ends with half an hour below 80 percent.
     """
@@ -34,7 +34,7 @@ def hot_nodes(use: NodeUse) -> list[HotNode]:
         if share >= _LEAST_HOT_SHARE or since is not None:
             moment = None if since is None else use.begin + 60 * since
             found.append(HotNode(name, moment, share, float(load[known].mean()), float(load[known].max())))
-    return sorted(found, key=lambda node: -node.hot_share)
+    return sorted(found, key=lambda node: (node.since is None, -node.hot_share))
 
 
 def heat(use: NodeUse) -> dict[str, list[float | None]]:
@@ -51,16 +51,9 @@ def heat(use: NodeUse) -> dict[str, list[float | None]]:
 
 
 def problems(use: NodeUse) -> Iterator[AssessmentProblem]:
-    """Yield nodes without metrics, minutes without metrics of any node, and nodes short of memory."""
+    """Yield nodes without metrics, and nodes short of memory."""
     measured = np.isfinite(use.cpu)
     anywhere: Bools = np.asarray(measured.any(axis=0))
-    if gap := _longest_gap(anywhere):
-        start, end = gap
-        yield AssessmentProblem(
-            "Prometheus",
-            f"no pod is measured for {end - start} minutes, from {_time(use, start)} to {_time(use, end)}",
-            "look for restarts of Prometheus or a full disk in this time",
-        )  # fmt: skip
     for row in np.flatnonzero(~measured.any(axis=1)):
         yield AssessmentProblem(
             use.nodes[row], "no pod of this node is measured: its load is not known",
@@ -82,6 +75,17 @@ def problems(use: NodeUse) -> Iterator[AssessmentProblem]:
                 use.nodes[row], f"its pods used {_MEMORY_PERCENT:.0f} % of its memory or more for {full[row]} minutes",
                 "raise the memory requests of its workloads: trimaran workloads --patch",
             )  # fmt: skip
+
+
+def gaps(use: NodeUse) -> Iterator[AssessmentProblem]:
+    """Yield the longest time without metrics of any node, if it is longer than ten minutes."""
+    if gap := _longest_gap(np.asarray(np.isfinite(use.cpu).any(axis=0))):
+        start, end = gap
+        yield AssessmentProblem(
+            "Prometheus",
+            f"no pod is measured for {end - start} minutes, from {_time(use, start)} to {_time(use, end)}",
+            "look for restarts of Prometheus or a full disk in this time",
+        )  # fmt: skip
 
 
 def smoothed(values: Float64s) -> Float64s:

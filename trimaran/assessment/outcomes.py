@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from math import sqrt
 from pathlib import Path
 
 import numpy as np
@@ -11,20 +12,23 @@ from trimaran.simulator.policies.catalogue import DEFAULT, RIGHT_SIZED
 from trimaran.simulator.replay import ReplayOptions
 from trimaran.simulator.replay_batch import ReplayBatch
 
-_SEEDS = 2
+_SEEDS = 4
 _CLEAR = 0.05  # relative difference below which a change has no clear effect
+_T = 2.45  # quantile of Student's t for an interval of 95 % with four seeds of each
 _MOVES = "default+moves"
 _SHIPPED = "congestion-cost-by-requests"
 _CONFIGURED = "configured"
 _HOT, _WAITED, _OVERRUN = "hot_minutes_80", "waited_pod_minutes", "memory_overrun_minutes"
-_PODS_WAITED = 60.0  # minutes that pods may wait longer before it counts, and node-minutes of overruns
+_MINUTES = 60.0  # of nodes that may be hot or short of memory before it counts
+_WAIT_MINUTES = 0.5  # minutes that the mean pod may wait longer before it counts
 
 
-def replayed(folder: Path, configuration: str, jobs: int) -> list[Outcome]:
+def replayed(folder: Path, pods: int, configuration: str, jobs: int) -> list[Outcome]:
     """Replay a recording, and return the outcomes, that of kube-scheduler alone first.
 
     Args:
         folder: folder of the trace.
+        pods: number of its pods.
         configuration: KubeSchedulerConfiguration that would be installed, as JSON; empty for that of the manifests.
         jobs: number of processes.
 
@@ -51,35 +55,40 @@ def replayed(folder: Path, configuration: str, jobs: int) -> list[Outcome]:
         by_seed.append(by_policy)
     default = [each[DEFAULT] for each in by_seed]
     return [
-        outcome(change, default, default if policy == DEFAULT else [each[policy] for each in by_seed])
+        outcome(change, default, default if policy == DEFAULT else [each[policy] for each in by_seed], pods)
         for policy, change in changes.items()
     ]
 
 
-def outcome(change: str, default: Sequence[Mapping[str, float]], changed: Sequence[Mapping[str, float]]) -> Outcome:
+def outcome(
+    change: str, default: Sequence[Mapping[str, float]], changed: Sequence[Mapping[str, float]], pods: int
+) -> Outcome:
     """Return the outcome of a change, compared with kube-scheduler alone.
 
     Args:
         change: the change.
         default: measures of kube-scheduler alone, by seed.
         changed: measures with the change, by seed; the same object for kube-scheduler alone.
+        pods: number of pods.
     """
     means = {name: float(np.mean([each[name] for each in changed])) for name in changed[0]}
-    effect, reason = (None, "") if changed is default else _judged(default, changed)
+    effect, reason = (None, "") if changed is default else _judged(default, changed, pods)
     return Outcome(
         change, effect, reason, means[_HOT], means[_WAITED], means[_OVERRUN], means["cpu_requested_percent"],
         means["moves"],
     )  # fmt: skip
 
 
-def _judged(default: Sequence[Mapping[str, float]], changed: Sequence[Mapping[str, float]]) -> tuple[Effect, str]:
-    """Return the effect and its reason. A difference within the spread between seeds, or of 5 %, is not clear."""
+def _judged(
+    default: Sequence[Mapping[str, float]], changed: Sequence[Mapping[str, float]], pods: int
+) -> tuple[Effect, str]:
+    """Return the effect and its reason. A difference that seeds explain, or of 5 %, is not clear."""
     worse = [
         f"{text} rose from {before:.0f} to {after:.0f}"
         for name, text, least in (
-            (_HOT, "hot minutes", _PODS_WAITED),
-            (_WAITED, "the minutes that pods waited", _PODS_WAITED),
-            (_OVERRUN, "the minutes with memory above capacity", _PODS_WAITED),
+            (_HOT, "hot minutes", _MINUTES),
+            (_WAITED, "the minutes that pods waited", _WAIT_MINUTES * pods),
+            (_OVERRUN, "the minutes with memory above capacity", _MINUTES),
         )
         for before, after in [_means(default, changed, name)]
         if _is_clear(default, changed, name) and after - before > least
@@ -102,5 +111,5 @@ def _means(
 
 def _is_clear(default: Sequence[Mapping[str, float]], changed: Sequence[Mapping[str, float]], name: str) -> bool:
     before, after = _means(default, changed, name)
-    spread = max(float(np.ptp([each[name] for each in seeds])) for seeds in (default, changed))
-    return abs(after - before) > max(spread, _CLEAR * max(before, after))
+    variance = sum(float(np.var([each[name] for each in seeds], ddof=1)) for seeds in (default, changed))
+    return abs(after - before) > max(_T * sqrt(variance / len(default)), _CLEAR * max(before, after))

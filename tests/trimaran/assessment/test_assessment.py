@@ -85,27 +85,27 @@ def seeds(*hot: float, waited: float = 0, overrun: float = 0) -> list[dict[str, 
 @pytest.mark.parametrize(
     ("changed", "effect"),
     [
-        (seeds(500, 520), Effect.GAIN),
-        (seeds(980, 990), Effect.NONE),
-        (seeds(600, 1100), Effect.NONE),
-        (seeds(1300, 1310), Effect.HARM),
-        (seeds(500, 520, waited=400), Effect.HARM),
-        (seeds(500, 520, waited=40), Effect.GAIN),
-        (seeds(500, 520, overrun=100), Effect.HARM),
+        (seeds(500, 520, 510, 515), Effect.GAIN),
+        (seeds(980, 990, 985, 990), Effect.NONE),
+        (seeds(500, 1100, 600, 1000), Effect.NONE),
+        (seeds(1300, 1310, 1305, 1300), Effect.HARM),
+        (seeds(500, 520, 510, 515, waited=400), Effect.HARM),
+        (seeds(500, 520, 510, 515, waited=200), Effect.GAIN),
+        (seeds(500, 520, 510, 515, overrun=100), Effect.HARM),
     ],
 )
 def test_an_effect_is_beyond_chance(changed: list[dict[str, float]], effect: Effect) -> None:
-    """A gain is beyond the spread of the seeds; more waits or memory overruns are harm, however few hot minutes."""
-    default = seeds(1000, 1020)
-    found = outcome("with the extender", default, changed)
+    """A gain is beyond what seeds explain; longer waits or memory overruns are harm, however few hot minutes."""
+    default = seeds(1000, 1020, 1010, 1005)
+    found = outcome("with the extender", default, changed, 500)
     assert found.effect is effect, found
     assert found.reason
-    assert outcome("alone", default, default).effect is None
+    assert outcome("alone", default, default, 500).effect is None
 
 
 def test_a_cluster_without_hot_minutes_has_no_effect() -> None:
     """Without hot minutes, before and after, nothing is gained."""
-    assert outcome("with the extender", seeds(0, 0), seeds(0, 0)).effect is Effect.NONE
+    assert outcome("with the extender", seeds(0, 0), seeds(0, 0), 500).effect is Effect.NONE
 
 
 def made(change: str, effect: Effect | None) -> Outcome:

@@ -46,7 +46,7 @@ def test_missing_metrics_are_named_with_their_time() -> None:
     """A node that was never measured, one that is no longer, and a gap of all nodes."""
     loads = use(good=0.3, never=math.nan, gone=[(0, 0.3), (400, math.nan)])
     loads.cpu[:, 100:130] = math.nan
-    found = {each.subject: each.message for each in node_load.problems(loads)}
+    found = {each.subject: each.message for each in (*node_load.problems(loads), *node_load.gaps(loads))}
     assert found.keys() == {"Prometheus", "never", "gone"}
     assert "30 minutes" in found["Prometheus"]
     assert utc_text(BEGIN + 60 * 399) in found["gone"]
