@@ -4,7 +4,16 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from trimaran.assessment import node_load
-from trimaran.assessment.model import Assessment, AssessmentProblem, Consumer, Effect, HotNode, Outcome, Prices
+from trimaran.assessment.model import (
+    Assessment,
+    AssessmentProblem,
+    Consumer,
+    Effect,
+    HotNode,
+    Outcome,
+    Prices,
+    utc_text,
+)
 from trimaran.assessment.outcomes import replayed
 from trimaran.assessment.requests import consumers
 from trimaran.traces.node_use import NodeUse
@@ -87,31 +96,38 @@ def next_steps(
 ) -> Iterator[str]:
     """Yield what to do next, the first step first."""
     effects = {each.change: each for each in outcomes}
+    if hot and hot[0].since is not None:
+        pods = f"kubectl get pods --all-namespaces --field-selector spec.nodeName={hot[0].node}"
+        yield f"Look at {hot[0].node}, which is hot since {utc_text(hot[0].since)}: {pods}."
     if problems:
-        yield f"Fix the {len(problems)} problems above, beginning with {problems[0].subject}: {problems[0].remedy}."
+        yield f"Fix the problems listed here, beginning with {problems[0].subject}: {problems[0].remedy}."
     requests = effects.get("with recommended requests")
-    freed = max(everything.cpu.freed, 0) / max(everything.cpu.requested, 1e-9)
-    if freed >= _WASTE_SHARE and (requests is None or requests.effect is not Effect.HARM):
+    freed, missing = (
+        each / max(everything.cpu.requested, 1e-9) for each in (everything.cpu.freed, everything.cpu.missing)
+    )
+    if max(freed, missing) >= _WASTE_SHARE and (requests is None or requests.effect is not Effect.HARM):
         yield (
-            f"Lower requests: {freed:.0%} of the requested CPU is not needed. Run a watcher for a week "
-            "(docker compose up, or the chart), then: trimaran workloads --watcher URL --patch."
+            f"Change requests: {freed:.0%} of the requested CPU is not needed, {missing:.0%} is missing. A "
+            "watcher on this Prometheus (trimaran watch) reads two weeks back and recommends requests: "
+            "trimaran workloads --watcher URL --patch."
         )
     match (extender := effects.get("with the extender")) and extender.effect:
         case Effect.GAIN:
             yield (
-                "Place by load: install the extender in shadow, where it changes nothing, and compare (docs/adopt.md): "
-                "helm upgrade --install trimaran deploy/helm/trimaran --namespace trimaran --create-namespace "
-                "--set scheduler.enabled=true."
+                "Place new pods by load: install the extender in shadow, where it changes nothing, and compare "
+                "(docs/adopt.md): helm upgrade --install trimaran deploy/helm/trimaran --namespace trimaran "
+                "--create-namespace --set scheduler.enabled=true."
             )
         case Effect.HARM:
-            yield "Do not place by load with these requests: lower the requests or add nodes, and assess again."
+            yield "Do not place by load with these requests: change the requests or add nodes, and assess again."
         case Effect.NONE:
-            yield "Placing by load would change little here: there is no need to install the extender."
+            yield "Placing new pods by load would change little here: the extender is not needed."
     moves = effects.get("with the rebalancer")
     if moves is not None and moves.effect is Effect.GAIN:
-        yield "See which pods would move, without moving any: trimaran rebalance --watcher URL --kube-config FILE."
-    if hot:
-        yield f"Look at the hottest node now: kubectl describe node {hot[0].node}."
+        yield (
+            f"Moving {moves.moves:.0f} pods would have given {moves.reason} hot minutes. To see which ones, without "
+            "moving any: trimaran rebalance --watcher URL --kube-config FILE."
+        )
 
 
 def _request_problems(namespaces: Sequence[Consumer]) -> Iterator[AssessmentProblem]:

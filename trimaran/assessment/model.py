@@ -57,12 +57,14 @@ class Amounts:
     Attributes:
         requested: requested amount.
         used: used amount.
-        freed: requested amount that recommended requests would free; negative if they are higher.
+        freed: requested amount that recommended requests would free.
+        missing: amount by which recommended requests exceed the present ones.
     """
 
     requested: float
     used: float
     freed: float
+    missing: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +73,12 @@ class Consumer:
 
     Attributes:
         name: ``namespace`` or ``namespace/kind/name``.
-        pods: mean number of pods.
+        pods: mean number of pods at a time.
         cpu: CPU of the pods, cores.
         memory: memory of the pods, bytes.
         without_requests: share of the pods without a request of CPU or memory.
-        monthly_cost: cost of what recommended requests would free, for a month; None without prices.
+        monthly_cost: cost of what recommended requests would free, less that of what they add, for a month; None
+            without prices.
     """
 
     name: str

@@ -64,7 +64,7 @@ def problems(use: NodeUse) -> Iterator[AssessmentProblem]:
         if anywhere[last + 1 :].sum() > _GONE_MINUTES:
             yield AssessmentProblem(
                 use.nodes[row], f"no pod of this node is measured since {_time(use, last)}",
-                "look at the target of its kubelet in Prometheus, and at kubectl describe node",
+                f"look at the target of its kubelet in Prometheus, and at kubectl describe node {use.nodes[row]}",
             )  # fmt: skip
     memory = 100 * smoothed(use.memory)
     with np.errstate(invalid="ignore"):

@@ -97,9 +97,11 @@ def _judged(
     share = f"{(after - before) / before:+.0%}" if before else f"{after:.0f} instead of 0"
     if worse:
         return Effect.HARM, "; ".join(worse)
+    waited = [60 * each / max(pods, 1) for each in _means(default, changed, _WAITED)]
+    longer = f"; a pod waits {waited[1] - waited[0]:.0f} s longer on average" if waited[1] - waited[0] >= 1 else ""
     if after < before and _is_clear(default, changed, _HOT):
-        return Effect.GAIN, f"hot minutes {share}"
-    return Effect.NONE, f"hot minutes {share}, within chance" if before or after else "no node is hot for long"
+        return Effect.GAIN, f"{share}{longer}"
+    return Effect.NONE, f"{share} hot minutes, within chance{longer}" if before or after else "no node is hot for long"
 
 
 def _means(

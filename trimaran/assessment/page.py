@@ -27,6 +27,6 @@ def write_page(assessment: Assessment, path: Path, made_with: str) -> None:
 def _heat_color(percent: float | None) -> str:
     """Return the color of a load: from white to red at 100 percent; grey where unknown."""
     if percent is None:
-        return "#ccc"
-    lightness = 97 - 0.5 * min(percent, 100)
+        return "#bbb"
+    lightness = 100 - 0.55 * min(percent, 100)
     return f"hsl(10 {min(percent, 100):.0f}% {lightness:.0f}%)"

@@ -45,7 +45,7 @@ def without_requests(trace: Trace) -> Bools:
 def consumers(
     trace: Trace, begin: int | None, autoscalers: KnownAutoscalers, prices: Prices
 ) -> tuple[Consumer, list[Consumer], list[Consumer]]:
-    """Return all pods together, the namespaces, and the workloads; those with most to free first.
+    """Return all pods together, the namespaces, and the workloads; those whose requests would change most first.
 
     Args:
         trace: the trace.
@@ -59,12 +59,12 @@ def consumers(
     requested, used, minutes, none = _sums(trace, owner, len(number))
     learner = _learned(trace, list(number), owner, _BEGIN_SECONDS if begin is None else begin)
     ratio = _recommended_ratios(learner, list(number), autoscalers, trace.minutes)
-    freed = requested * (1 - ratio)
+    freed, missing = requested * np.maximum(1 - ratio, 0), requested * np.maximum(ratio - 1, 0)
     names = [f"{each.namespace}/{each.kind}/{each.name}" for each in number]
     namespaces = [each.namespace for each in number]
 
     def consumer(name: str, rows: Sequence[int]) -> Consumer:
-        sums = [values[:, rows].sum(axis=1) for values in (requested, used, freed)]
+        sums = [values[:, rows].sum(axis=1) for values in (requested, used, freed, missing)]
         cpu, memory = (Amounts(*(float(each[row]) for each in sums)) for row in (0, 1))
         pods = float(minutes[rows].sum())
         share = float(none[rows].sum()) / pods if pods else 0.0
@@ -75,11 +75,12 @@ def consumers(
         by_namespace.setdefault(namespace, []).append(row)
     capacity = max(trace.cpu_capacity_milli.sum() / 1000, 1), max(float(trace.memory_capacity_bytes.sum()), 1)
 
-    def to_free(each: Consumer) -> float:
-        return -float(max(each.cpu.freed, 0) / capacity[0] + max(each.memory.freed, 0) / capacity[1])
+    def changed(each: Consumer) -> float:
+        parts = zip((each.cpu, each.memory), capacity, strict=True)
+        return -float(sum((of.freed + of.missing) / whole for of, whole in parts))
 
-    of_namespaces = sorted((consumer(*each) for each in by_namespace.items()), key=to_free)
-    of_workloads = sorted((consumer(name, [row]) for row, name in enumerate(names)), key=to_free)
+    of_namespaces = sorted((consumer(*each) for each in by_namespace.items()), key=changed)
+    of_workloads = sorted((consumer(name, [row]) for row, name in enumerate(names)), key=changed)
     return consumer("all pods", range(len(number))), of_namespaces, of_workloads
 
 
@@ -146,7 +147,8 @@ def _recommended_ratios(
 ) -> Float64s:
     """Return each workload's recommended requests as a share of the present ones, shape (2, workloads).
 
-    It is 1 where a request stays. A request is lowered only after nine tenths of the recording, at most of a week.
+    It is 1 where a request stays, or is not set. A request is lowered only after nine tenths of the recording, at most
+    of a week.
     """
     rule = RecommendationRule(min_days=_KEPT_OF_DAYS * min(minutes / 1440, _MOST_DAYS))
     table = learner.containers((rule.quantile,))
@@ -156,7 +158,7 @@ def _recommended_ratios(
     with np.errstate(divide="ignore", invalid="ignore"):
         shares = advice.requests / table.requests
     for column, key in enumerate(table.keys):
-        known = np.isfinite(shares[:, column]) & (advice.verdicts[:, column] == "lower")
+        known = np.isfinite(shares[:, column]) & np.isin(advice.verdicts[:, column], ("lower", "raise"))
         ratio[known, row_of[key.workload]] = shares[known, column]
     return ratio
 
@@ -164,5 +166,6 @@ def _recommended_ratios(
 def _cost(cpu: Amounts, memory: Amounts, prices: Prices) -> float | None:
     if prices.core_hour is None and prices.gib_hour is None:
         return None
-    hourly = cpu.freed * (prices.core_hour or 0.0) + memory.freed / _GIB * (prices.gib_hour or 0.0)
+    cores, gibibytes = cpu.freed - cpu.missing, (memory.freed - memory.missing) / _GIB
+    hourly = cores * (prices.core_hour or 0.0) + gibibytes * (prices.gib_hour or 0.0)
     return HOURS_A_MONTH * hourly

@@ -8,8 +8,26 @@ from trimaran.assessment.model import Assessment, Consumer, Effect, HotNode, Out
 _SHOWN_NODES, _SHOWN_ROWS = 10, 5
 _COLORS = {Effect.GAIN: "green", Effect.HARM: "red"}
 _GIB = 2.0**30
-CONSUMER_COLUMNS = ("PODS", "CPU REQUESTED", "USED", "NOT NEEDED", "GIB REQUESTED", "USED", "NOT NEEDED")
+CONSUMER_COLUMNS = (
+    "PODS",
+    "CPU REQUESTED",
+    "USED",
+    "NOT NEEDED",
+    "TOO LOW BY",
+    "GIB REQUESTED",
+    "USED",
+    "NOT NEEDED",
+    "TOO LOW BY",
+)
 OUTCOME_COLUMNS = ("CHANGE", "HOT MINUTES", "PODS WAITED", "MEMORY OVERRUNS", "CPU REQUESTED", "MOVES", "EFFECT")
+REQUESTS_LEGEND = (
+    "cores and GiB; recommended requests are the 90th percentile of CPU use and the highest memory, plus 15 %: they "
+    "would free what is not needed, and add what is too low"
+)
+OUTCOMES_LEGEND = (
+    "hot minutes of nodes in replays of the recorded pods, which kube-scheduler places anew, so their number is not "
+    "that of the real days; the extender scores nodes by load for kube-scheduler, the rebalancer moves pods"
+)
 HOT_COLUMNS = ("NODE", "HOT SINCE", "HOT TIME", "MEAN CPU", "PEAK")
 
 
@@ -33,8 +51,9 @@ def show(assessment: Assessment) -> None:
     _title("REQUESTED AND USED, on average")
     has_prices = assessment.cluster.monthly_cost is not None
     columns = ["", *CONSUMER_COLUMNS, *(["A MONTH"] if has_prices else [])]
-    rows = [assessment.cluster, *assessment.namespaces[:_SHOWN_ROWS], *assessment.workloads[:_SHOWN_ROWS]]
+    rows = [assessment.cluster, *assessment.namespaces[:_SHOWN_ROWS], *changed(assessment.workloads)[:_SHOWN_ROWS]]
     echo_table(columns, [consumer_row(each) for each in rows])
+    echo(f"  {REQUESTS_LEGEND}")
     if assessment.outcomes:
         _title("THE SAME DAYS WITH A CHANGE, replayed")
         colors = {each.value: color for each, color in _COLORS.items()}
@@ -42,9 +61,15 @@ def show(assessment: Assessment) -> None:
             OUTCOME_COLUMNS, [outcome_row(each) for each in assessment.outcomes],
             lambda _column, cell: colors.get(cell.partition(":")[0]),
         )  # fmt: skip
+        echo(f"  {OUTCOMES_LEGEND}")
     _title("NEXT")
     for number, step in enumerate(assessment.steps, 1):
         echo(f"  {number}. {step}")
+
+
+def changed(consumers: Sequence[Consumer]) -> list[Consumer]:
+    """Return the workloads whose requests the recommendation would change."""
+    return [each for each in consumers if any(of.freed or of.missing for of in (each.cpu, each.memory))]
 
 
 def headline(assessment: Assessment) -> str:
@@ -52,13 +77,14 @@ def headline(assessment: Assessment) -> str:
     days = assessment.minutes / 1440
     length = f"{days:.1f} days" if days >= 1 else f"{assessment.minutes / 60:.0f} hours"
     end = "" if assessment.begin is None else f" to {utc_text(assessment.begin + 60 * assessment.minutes)}"
-    return f"{assessment.nodes} nodes and {assessment.pods} pods, {length}{end}, from {assessment.source}"
+    pods = f"{assessment.cluster.pods:.0f} pods at a time ({assessment.pods} in all)"
+    return f"{assessment.nodes} nodes and {pods}, {length}{end}, from {assessment.source}"
 
 
 def hot_row(node: HotNode) -> list[str]:
     """Return the cells of a hot node."""
     return [
-        node.node, "-" if node.since is None else utc_text(node.since), f"{node.hot_share:.0%}",
+        node.node, "not now" if node.since is None else utc_text(node.since), f"{node.hot_share:.0%}",
         f"{node.mean_percent:.0f}%", f"{node.peak_percent:.0f}%",
     ]  # fmt: skip
 
@@ -69,8 +95,8 @@ def consumer_row(consumer: Consumer) -> list[str]:
     cost = [] if consumer.monthly_cost is None else [f"{consumer.monthly_cost:,.0f}"]
     return [
         consumer.name, f"{consumer.pods:.0f}",
-        *(f"{amount:,.1f}" for amount in (cpu.requested, cpu.used, cpu.freed)),
-        *(f"{amount / _GIB:,.1f}" for amount in (memory.requested, memory.used, memory.freed)),
+        *(f"{amount:,.1f}" for amount in (cpu.requested, cpu.used, cpu.freed, cpu.missing)),
+        *(f"{amount / _GIB:,.1f}" for amount in (memory.requested, memory.used, memory.freed, memory.missing)),
         *cost,
     ]  # fmt: skip
 
@@ -88,7 +114,7 @@ def consumers(assessment: Assessment) -> Iterator[Consumer]:
     """Yield all pods together, then the namespaces and the workloads of the assessment."""
     yield assessment.cluster
     yield from assessment.namespaces
-    yield from assessment.workloads
+    yield from changed(assessment.workloads)
 
 
 def _title(text: str) -> None:

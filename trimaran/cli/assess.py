@@ -76,7 +76,7 @@ class _Past:
 
 
 @click.command()
-@click.argument("folder", required=False, type=click.Path(path_type=Path, file_okay=False, exists=True))
+@click.argument("folder", required=False, type=click.Path(path_type=Path, file_okay=False))
 @duration_option("--last", default="7d", help="Length of the past to read.")
 @prometheus_options
 @path_option("--config", "config", help="KubeSchedulerConfiguration to replay. [default: that of the manifests]")

@@ -45,11 +45,19 @@ def test_what_is_requested_used_and_not_needed() -> None:
     assert everything.cpu.used == pytest.approx(1.3)
     assert [each.name for each in namespaces] == ["shop", "ml"]
     web, job = workloads
-    assert (web.name, web.pods) == ("shop/Deployment/web", 2)
+    assert (web.name, web.pods, web.cpu.missing) == ("shop/Deployment/web", 2, 0)
     assert web.cpu.freed == pytest.approx(4 - 2 * 0.2 * 1.15, abs=0.1)
     assert web.monthly_cost == pytest.approx(web.cpu.freed * 0.02 * 730)
     assert job.cpu.freed == 0
     assert consumers(WASTEFUL, None, NONE, Prices())[0].monthly_cost is None
+
+
+def test_a_request_below_the_use_is_too_low() -> None:
+    """What the recommended request adds is counted apart from what others would free, and costs."""
+    low = trace(("shop/low", 1000, 1.5, GIB, 0.9), ("shop/web", 2000, 0.1, GIB, 0.9))
+    everything, (shop,), _ = consumers(low, None, NONE, Prices(core_hour=0.02))
+    assert everything.cpu.missing == pytest.approx(1.5 * 1.15 - 1, abs=0.1)
+    assert shop.monthly_cost == pytest.approx((shop.cpu.freed - shop.cpu.missing) * 0.02 * 730)
 
 
 def test_a_scaled_workload_keeps_its_request() -> None:
@@ -113,16 +121,15 @@ def made(change: str, effect: Effect | None) -> Outcome:
 
 
 @pytest.mark.parametrize(
-    ("effect", "words"), [(Effect.GAIN, "helm upgrade"), (Effect.HARM, "Do not"), (Effect.NONE, "no need")]
+    ("effect", "words"), [(Effect.GAIN, "helm upgrade"), (Effect.HARM, "Do not"), (Effect.NONE, "little here")]
 )
 def test_the_next_step_follows_the_effect(effect: Effect, words: str) -> None:
-    """Problems come first; then requests that are not needed; then what placing by load would do."""
-    everything = Consumer("all pods", 10, Amounts(10, 2, 5), Amounts(0, 0, 0), 0, None)
+    """A node that is hot now comes first, then problems, requests, and what placing by load would do."""
+    everything = Consumer("all pods", 10, Amounts(10, 2, 5, 0), Amounts(0, 0, 0, 0), 0, None)
     problems = [AssessmentProblem("node-7", "is not measured", "look at it")]
     hot = [HotNode("node-3", 1, 0.5, 70, 95)]
     steps = list(next_steps(problems, hot, everything, [made("with the extender", effect)]))
-    assert "node-7" in steps[0]
-    assert "--patch" in steps[1]
-    assert words in steps[2]
-    assert "node-3" in steps[-1]
-    assert not list(next_steps([], [], replace(everything, cpu=Amounts(10, 9, 0)), []))
+    assert [word in step for word, step in zip(("node-3", "node-7", "--patch", words), steps, strict=True)] == [
+        True
+    ] * 4
+    assert not list(next_steps([], [], replace(everything, cpu=Amounts(10, 9, 0, 0)), []))

@@ -138,7 +138,7 @@ def test_the_list_of_commands() -> None:
     """All commands exist; an unknown command is a usage error without a traceback."""
     assert list(COMMANDS) == [
         "watch", "top", "workloads", "score", "compare", "place", "extender", "explain", "nodes", "rebalance",
-        "scheduler", "simulate", "record", "dashboard", "doctor", "config",
+        "scheduler", "simulate", "assess", "record", "dashboard", "doctor", "config",
     ]  # fmt: skip
     result = run_trimaran("fly")
     assert result.returncode == 2

@@ -242,6 +242,20 @@ def test_a_refusal_names_the_options(files, command, status):
     assert result.stderr.endswith(": a bearer token is needed; see --token-file and --client-certificate\n")
 
 
+def test_top_reads_the_past_of_a_provider(monkeypatch, tmp_path):
+    """Without a watcher, --provider and --last say what is read; with one they are refused."""
+    file = tmp_path / "loads.json"
+    file.write_text(json.dumps({"node-9": {"cpu": {"average": 42}, "memory": {"average": 40}}}))
+    monkeypatch.setenv("TRIMARAN_FAKE__FILE", str(file))
+    done = CliRunner().invoke(main, ["top", "--provider", "Fake", "--last", "2h"])
+    assert done.exit_code == 0, done.output
+    assert re.search(r"CPU (2h|7200s)", done.stdout)
+    assert re.search(r"node-9 .*42\.0%", done.stdout)
+    refused = CliRunner().invoke(main, ["top", "--watcher", "http://127.0.0.1:1", "--last", "2h"])
+    assert refused.exit_code == 2
+    assert "--watcher" in refused.stderr
+
+
 def test_top_reports_an_unreachable_watcher():
     """An unreachable watcher is one line and status 1, without a traceback."""
     result = run("top", "--watcher", "http://127.0.0.1:1")
