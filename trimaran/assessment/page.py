@@ -16,7 +16,7 @@ def write_page(assessment: Assessment, path: Path, made_with: str) -> None:
         OSError: the file cannot be written.
     """
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    environment.filters["heat"] = _heat_color
+    environment.filters |= {"heat": _heat_color, "title_case": _title_case}
     template = environment.from_string(files("trimaran.assessment").joinpath("page.html").read_text(encoding="utf-8"))
     page = template.render(
         assessment=assessment, text=text, made_with=made_with, has_prices=assessment.cluster.monthly_cost is not None
@@ -30,3 +30,8 @@ def _heat_color(percent: float | None) -> str:
         return "#bbb"
     lightness = 100 - 0.55 * min(percent, 100)
     return f"hsl(10 {min(percent, 100):.0f}% {lightness:.0f}%)"
+
+
+def _title_case(column: str) -> str:
+    """Return the name of a column with one capital letter, apart from names of units."""
+    return column.capitalize().replace("Cpu", "CPU").replace("cpu", "CPU").replace("Gib", "GiB")

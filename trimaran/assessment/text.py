@@ -21,12 +21,12 @@ CONSUMER_COLUMNS = (
 )
 OUTCOME_COLUMNS = ("CHANGE", "HOT MINUTES", "PODS WAITED", "MEMORY OVERRUNS", "CPU REQUESTED", "MOVES", "EFFECT")
 REQUESTS_LEGEND = (
-    "cores and GiB; recommended requests are the 90th percentile of CPU use and the highest memory, plus 15 %: they "
-    "would free what is not needed, and add what is too low"
+    "in cores and GiB. Recommended requests are the 90th percentile of CPU use and the highest memory, plus 15 %; they "
+    "free the amounts that are not needed, and add those by which requests are too low."
 )
 OUTCOMES_LEGEND = (
-    "hot minutes of nodes in replays of the recorded pods, which kube-scheduler places anew, so their number is not "
-    "that of the real days; the extender scores nodes by load for kube-scheduler, the rebalancer moves pods"
+    "Replays of the recorded pods, which kube-scheduler places again: hot minutes are not those of the real days. The "
+    "extender scores nodes by load for kube-scheduler, the rebalancer moves pods."
 )
 HOT_COLUMNS = ("NODE", "HOT SINCE", "HOT TIME", "MEAN CPU", "PEAK")
 
