@@ -53,7 +53,7 @@ def test_what_is_requested_used_and_not_needed() -> None:
 
 
 def test_a_request_below_the_use_is_too_low() -> None:
-    """What the recommended request adds is counted apart from what others would free, and costs."""
+    """The amount that a recommended request adds is counted apart from what others free, and costs."""
     low = trace(("shop/low", 1000, 1.5, GIB, 0.9), ("shop/web", 2000, 0.1, GIB, 0.9))
     everything, (shop,), _ = consumers(low, None, NONE, Prices(core_hour=0.02))
     assert everything.cpu.missing == pytest.approx(1.5 * 1.15 - 1, abs=0.1)
