@@ -4,6 +4,7 @@ import os
 import pwd
 import re
 import shutil
+import stat
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -32,6 +33,9 @@ def started(tmp_path: Path) -> Iterator[tuple[str, int, Path]]:
     """A watcher in a mount namespace whose root is read-only, except for the pod's volume and /dev/shm."""
     if os.geteuid() != 0 or shutil.which("unshare") is None:
         pytest.skip("starting a process as another user in its own root needs root: run this test as root")
+    for folder in (sys.base_prefix, sys.prefix, f"{sys.prefix}/bin", str(ROOT)):
+        if not Path(folder).stat().st_mode & stat.S_IXGRP:  # the user is in root's group
+            pytest.skip(f"another user cannot read {folder}: create it with umask 022")
     with pytest.raises(KeyError):
         pwd.getpwuid(USER)
     root = tmp_path / "root"
@@ -39,6 +43,7 @@ def started(tmp_path: Path) -> Iterator[tuple[str, int, Path]]:
     shown = [*SYSTEM, sys.base_prefix, sys.prefix, str(ROOT)]
     (mount,) = POD["containers"][0]["volumeMounts"]
     lines = [
+        "umask 022",
         f"mount -t tmpfs -o mode=755 tmpfs {root}",
         *(f"mkdir -p {root}{folder} && mount --rbind {folder} {root}{folder}" for folder in shown),
         f"mkdir -p {root}/dev/shm {root}{mount['mountPath']}",
