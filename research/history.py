@@ -38,7 +38,6 @@ from recombined import mean_requests, mean_use, scaled
 
 from scoring.arrays import Float64s
 from scoring.load.use_levels import UseLevels
-from trimaran.simulator import past_days
 from trimaran.simulator.cluster import Cluster
 from trimaran.simulator.learning import UseHistory
 from trimaran.simulator.measures import measures
@@ -82,7 +81,7 @@ class WeighedHistory(UseHistory):
 
     def _weigh(self, history: TraceHistory) -> None:
         """Replace the hour of the newest day by the weighed days."""
-        learner, requests = self.learner, past_days.mean_requests(self._cluster.trace)
+        learner, requests = self.learner, self._cluster.trace.mean_requests()
         days: dict[tuple[str, str], list[int]] = {}
         for row in np.argsort(history.days).tolist():  # the oldest day first
             days.setdefault((history.owner_kinds[row], history.owners[row]), []).append(row)

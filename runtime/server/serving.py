@@ -106,6 +106,7 @@ def serve(
 
 
 def _unblock() -> None:
+    """Let stop signals through again, in the master and in its worker."""
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOP_SIGNALS)
 
 
@@ -182,7 +183,7 @@ class Application(BaseApplication):  # type: ignore[misc]  # gunicorn has no typ
         """
         for number in _STOP_SIGNALS:
             signal.signal(number, lambda *_: sys.exit(0))
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOP_SIGNALS)
+        _unblock()
 
     def _worker_exit(self, _arbiter: Any, worker: Any) -> None:
         if hasattr(worker, "wsgi"):  # False for a worker that failed to start

@@ -7,6 +7,7 @@ from trimaran.assessment import node_load
 from trimaran.assessment.model import (
     Assessment,
     AssessmentProblem,
+    Change,
     Consumer,
     Effect,
     HotNode,
@@ -101,7 +102,7 @@ def next_steps(
         yield f"Look at {hot[0].node}, which is hot since {utc_text(hot[0].since)}: {pods}."
     if problems:
         yield f"Fix the problems listed here, beginning with {problems[0].subject}: {problems[0].remedy}."
-    requests = effects.get("with recommended requests")
+    requests = effects.get(Change.REQUESTS)
     freed, missing = (
         each / max(everything.cpu.requested, 1e-9) for each in (everything.cpu.freed, everything.cpu.missing)
     )
@@ -111,7 +112,8 @@ def next_steps(
             "watcher on this Prometheus (trimaran watch) reads two weeks back and recommends requests: "
             "trimaran workloads --watcher URL --patch."
         )
-    match (extender := effects.get("with the extender")) and extender.effect:
+    extender = effects.get(Change.EXTENDER)
+    match None if extender is None else extender.effect:
         case Effect.GAIN:
             yield (
                 "Place new pods by load: install the extender in shadow, where it changes nothing, and compare "
@@ -122,7 +124,7 @@ def next_steps(
             yield "Do not place by load with these requests: change the requests or add nodes, and assess again."
         case Effect.NONE:
             yield "Placing new pods by load would change little here: the extender is not needed."
-    moves = effects.get("with the rebalancer")
+    moves = effects.get(Change.REBALANCER)
     if moves is not None and moves.effect is Effect.GAIN:
         yield (
             f"Moving {moves.moves:.0f} pods would have given {moves.reason} hot minutes. To see which ones, without "

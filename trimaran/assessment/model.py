@@ -16,9 +16,18 @@ class Effect(StrEnum):
     HARM = "harm"
 
 
+class Change(StrEnum):
+    """Change with which the recorded days are replayed."""
+
+    NONE = "kube-scheduler alone"
+    EXTENDER = "with the extender"
+    REBALANCER = "with the rebalancer"
+    REQUESTS = "with recommended requests"
+
+
 @dataclass(frozen=True, slots=True)
 class AssessmentProblem:
-    """AssessmentProblem of the metrics or of the cluster's objects.
+    """Problem of the metrics or of the cluster's objects.
 
     Attributes:
         subject: node, namespace or source.
@@ -94,7 +103,7 @@ class Outcome:
     """Outcome of the recorded days with a change.
 
     Attributes:
-        change: the change, such as ``with the extender``.
+        change: the change.
         effect: effect on hot minutes, waits and memory; None for kube-scheduler alone.
         reason: explanation of the effect.
         hot_minutes: node-minutes with CPU use at or above 80 percent.
@@ -104,7 +113,7 @@ class Outcome:
         moves: moved pods.
     """
 
-    change: str
+    change: Change
     effect: Effect | None
     reason: str
     hot_minutes: float
@@ -133,10 +142,10 @@ class Assessment:
         nodes: number of nodes.
         pods: number of recorded pods.
         problems: problems of metrics and objects, the worst first.
-        hot_nodes: hot nodes, the ones with most hot minutes first; None if the use of nodes was not recorded.
+        hot_nodes: nodes that are hot now, then those that were; None if the use of nodes was not recorded.
         cluster: all pods together.
         capacity: cores and bytes of all nodes.
-        namespaces: namespaces, the ones with most to free first.
+        namespaces: namespaces, the ones whose requests would change most first.
         workloads: workloads, in the same order.
         outcomes: outcomes of the recorded days, kube-scheduler alone first; empty if they were not replayed.
         steps: what to do next, each a sentence with a command.

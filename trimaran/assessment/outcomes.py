@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from trimaran.assessment.model import Effect, Outcome
+from trimaran.assessment.model import Change, Effect, Outcome
 from trimaran.simulator.policies.catalogue import DEFAULT, RIGHT_SIZED
 from trimaran.simulator.replay import ReplayOptions
 from trimaran.simulator.replay_batch import ReplayBatch
@@ -19,8 +19,8 @@ _MOVES = "default+moves"
 _SHIPPED = "congestion-cost-by-requests"
 _CONFIGURED = "configured"
 _HOT, _WAITED, _OVERRUN = "hot_minutes_80", "waited_pod_minutes", "memory_overrun_minutes"
-_MINUTES = 60.0  # of nodes that may be hot or short of memory before it counts
-_WAIT_MINUTES = 0.5  # minutes that the mean pod may wait longer before it counts
+_MINUTES = 60.0  # node-minutes by which hot minutes or overruns may rise before the rise counts as harm
+_WAIT_MINUTES = 0.5  # minutes by which the mean wait of a pod may rise before it counts as harm
 
 
 def replayed(folder: Path, pods: int, configuration: str, jobs: int) -> list[Outcome]:
@@ -37,10 +37,10 @@ def replayed(folder: Path, pods: int, configuration: str, jobs: int) -> list[Out
     """
     extender = _CONFIGURED if configuration else _SHIPPED
     changes = {
-        DEFAULT: "kube-scheduler alone",
-        extender: "with the extender",
-        _MOVES: "with the rebalancer",
-        RIGHT_SIZED: "with recommended requests",
+        DEFAULT: Change.NONE,
+        extender: Change.EXTENDER,
+        _MOVES: Change.REBALANCER,
+        RIGHT_SIZED: Change.REQUESTS,
     }
     configurations = {extender: configuration} if configuration else {}
     batch = ReplayBatch(
@@ -61,7 +61,7 @@ def replayed(folder: Path, pods: int, configuration: str, jobs: int) -> list[Out
 
 
 def outcome(
-    change: str, default: Sequence[Mapping[str, float]], changed: Sequence[Mapping[str, float]], pods: int
+    change: Change, default: Sequence[Mapping[str, float]], changed: Sequence[Mapping[str, float]], pods: int
 ) -> Outcome:
     """Return the outcome of a change, compared with kube-scheduler alone.
 

@@ -8,6 +8,7 @@ from runtime.kubernetes.workloads import Workload
 from scoring.arrays import Bools, Float64s, Int64s
 from trimaran.assessment.model import HOURS_A_MONTH, Amounts, Consumer, Prices
 from trimaran.traces.history import MAX_LEVEL
+from trimaran.traces.recording.assembly import MIN_REQUESTS
 from trimaran.traces.trace import Trace
 from watcher.usage.learn.learner import WorkloadLearner
 from watcher.usage.learn.use_round import UseRound
@@ -32,8 +33,8 @@ def without_requests(trace: Trace) -> Bools:
     begin = trace.use.offsets[:-1]
     has_use = np.diff(trace.use.offsets) > 0
     none = np.zeros(len(trace.pods), np.bool_)
-    requests = (trace.cpu_request_milli, 1, trace.use.cpu), (trace.memory_request_bytes, 2**20, trace.use.memory)
-    for amounts, smallest, use in requests:
+    amounts_of = trace.cpu_request_milli, trace.memory_request_bytes
+    for amounts, smallest, use in zip(amounts_of, MIN_REQUESTS, (trace.use.cpu, trace.use.memory), strict=True):
         peaks = np.zeros(len(trace.pods))
         if has_use.any():
             peaks[has_use] = np.maximum.reduceat(use, begin[has_use]).astype(np.float64)

@@ -73,7 +73,7 @@ def changed(consumers: Sequence[Consumer]) -> list[Consumer]:
 
 
 def headline(assessment: Assessment) -> str:
-    """Return what was assessed."""
+    """Return a line with the number of nodes and pods, the length and the source of the recording."""
     days = assessment.minutes / 1440
     length = f"{days:.1f} days" if days >= 1 else f"{assessment.minutes / 60:.0f} hours"
     end = "" if assessment.begin is None else f" to {utc_text(assessment.begin + 60 * assessment.minutes)}"

@@ -19,7 +19,7 @@ from runtime.http.gather import Deadline
 from runtime.kubernetes.api import REQUEST_FAILURES, KubernetesApi
 from runtime.terminal import duration_option, echo, echo_document, output_option
 from trimaran.assessment.assess import assess as assessed
-from trimaran.assessment.model import Assessment, AssessmentProblem, Effect, Prices
+from trimaran.assessment.model import Assessment, AssessmentProblem, Change, Effect, Prices
 from trimaran.assessment.text import show
 from trimaran.cli.options import (
     KUBE_CONFIG_HELP,
@@ -31,7 +31,7 @@ from trimaran.cli.options import (
     path_option,
 )
 from trimaran.cli.policy_choice import read_configuration
-from trimaran.cli.prometheus_options import PrometheusOptions, prometheus_options
+from trimaran.cli.prometheus_options import PrometheusOptions, progress_bar, prometheus_options
 from trimaran.cli.trace_output import check_new, write_or_fail
 from trimaran.traces.node_use import read_node_use, write_node_use
 from trimaran.traces.problems import TraceError
@@ -228,11 +228,10 @@ def _record(api: KubernetesApi, server: Prometheus, options: PrometheusOptions, 
     history = PrometheusHistory(server, begin, minutes, options.minutes_at_once)
     try:
         cluster = read_cluster(api)
-        with click.progressbar(length=1000, label="reading the past", file=sys.stderr) as bar:
+        with progress_bar("reading the past") as progress:
             recording = record_use(
-                "cluster", cluster, history, series=options.series,
-                warm_up_minutes=_WARM_UP_MINUTES, progress=lambda share: bar.update(round(1000 * share) - bar.pos),
-            )  # fmt: skip
+                "cluster", cluster, history, series=options.series, warm_up_minutes=_WARM_UP_MINUTES, progress=progress
+            )
     except RecordingError as error:
         fail(error, 1)
     if not recording.counts.recorded:
@@ -242,5 +241,5 @@ def _record(api: KubernetesApi, server: Prometheus, options: PrometheusOptions, 
 
 def _status(assessment: Assessment) -> int:
     """Return the exit status; without replays 0."""
-    effect = next((each.effect for each in assessment.outcomes if each.change == "with the extender"), None)
+    effect = next((each.effect for each in assessment.outcomes if each.change is Change.EXTENDER), None)
     return 0 if effect is None else STATUS[effect]

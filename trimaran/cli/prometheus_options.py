@@ -1,6 +1,7 @@
 """Options of commands that read the past of pods from a Prometheus."""
 
 import contextlib
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import wraps
@@ -95,3 +96,10 @@ def prometheus_options(command: Callable[..., None]) -> Callable[..., None]:
         command(prometheus=chosen, **options)
 
     return with_prometheus
+
+
+@contextlib.contextmanager
+def progress_bar(label: str) -> Iterator[Callable[[float], None]]:
+    """Show a progress bar; yield a function that sets the share that is done."""
+    with click.progressbar(length=1000, label=label, file=sys.stderr) as bar:
+        yield lambda share: bar.update(round(1000 * share) - bar.pos)

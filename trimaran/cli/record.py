@@ -1,9 +1,6 @@
 """``trimaran record``: record a cluster as a trace, which the simulator can replay with any placement policy."""
 
-import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,7 +10,7 @@ import click
 
 from runtime.terminal import duration_option, echo
 from trimaran.cli.options import KubernetesOpener, fail, kubernetes_options, option
-from trimaran.cli.prometheus_options import PrometheusOptions, prometheus_options
+from trimaran.cli.prometheus_options import PrometheusOptions, progress_bar, prometheus_options
 from trimaran.cli.trace_output import check_new, write_or_fail
 from trimaran.traces.node_use import write_node_use
 from trimaran.traces.recording.history import STEP_SECONDS, PrometheusHistory, RecordingError
@@ -79,13 +76,13 @@ def record(
         try:
             with kubernetes() as api:
                 cluster = read_cluster(api, node_selector)
-            with _progress("history") as progress:
+            with progress_bar("history") as progress:
                 recording = record_use(
                     world_name(folder), cluster, history_of(begin, minutes), warm_up_minutes=warm_up_minutes,
                     progress=progress, series=prometheus.series,
                 )  # fmt: skip
             if history_days:
-                with _progress("days before") as progress:
+                with progress_bar("days before") as progress:
                     past = read_past(
                         history_days,
                         history_of,
@@ -101,13 +98,6 @@ def record(
         except RecordingError as error:
             fail(error, 1)
     _write(folder, recording)
-
-
-@contextmanager
-def _progress(label: str) -> Iterator[Callable[[float], None]]:
-    """Show a progress bar; yield a function that sets the share that is done."""
-    with click.progressbar(length=1000, label=label, file=sys.stderr) as bar:
-        yield lambda share: bar.update(round(1000 * share) - bar.pos)
 
 
 def _write(folder: Path, recording: Recording) -> None:

@@ -30,18 +30,9 @@ def fill_past_days(learner: WorkloadLearner, trace: Trace, workload_of: Callable
         return
     learner.day, learner.time = BEGIN_SECONDS // _DAY, float(BEGIN_SECONDS)
     learner.unfilled = [learner.day - age for age in range(DAYS)]
-    requests = mean_requests(trace)
+    requests = trace.mean_requests()
     for day in list(learner.unfilled):
         learner.fill(_past_day(trace.history, requests, day, workload_of))
-
-
-def mean_requests(trace: Trace) -> dict[tuple[str, str], Float64s]:
-    """Return the mean request of each owner's pods by kind and name, cores and bytes, shape (2,)."""
-    requests: dict[tuple[str, str], list[tuple[int, int]]] = {}
-    amounts = zip(trace.cpu_request_milli.tolist(), trace.memory_request_bytes.tolist(), strict=True)
-    for kind, owner, request in zip(trace.owner_kinds, trace.owners, amounts, strict=True):
-        requests.setdefault((kind, owner), []).append(request)
-    return {owner: np.mean(each, axis=0) / (1000, 1) for owner, each in requests.items()}
 
 
 def _past_day(

@@ -113,6 +113,14 @@ class Trace:
         both = zip(self.cpu_capacity_milli.tolist(), self.memory_capacity_bytes.tolist(), strict=True)
         return dict(zip(self.nodes, both, strict=True))
 
+    def mean_requests(self) -> dict[tuple[str, str], Float64s]:
+        """Return the mean request of each owner's pods by kind and name, cores and bytes, shape (2,)."""
+        requests: dict[tuple[str, str], list[tuple[int, int]]] = {}
+        amounts = zip(self.cpu_request_milli.tolist(), self.memory_request_bytes.tolist(), strict=True)
+        for kind, owner, request in zip(self.owner_kinds, self.owners, amounts, strict=True):
+            requests.setdefault((kind, owner), []).append(request)
+        return {owner: np.mean(each, axis=0) / (1000, 1) for owner, each in requests.items()}
+
     def usage(self, pod: int, begin: int = 0, end: int = MAX_MINUTES) -> Float64s:
         """Return the use of a pod in the minutes from ``begin`` to before ``end``, counted from its arrival.
 

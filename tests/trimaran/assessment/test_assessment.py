@@ -7,7 +7,7 @@ import pytest
 
 from runtime.kubernetes.workloads import Workload
 from trimaran.assessment.assess import next_steps
-from trimaran.assessment.model import Amounts, AssessmentProblem, Consumer, Effect, HotNode, Outcome, Prices
+from trimaran.assessment.model import Amounts, AssessmentProblem, Change, Consumer, Effect, HotNode, Outcome, Prices
 from trimaran.assessment.outcomes import outcome
 from trimaran.assessment.requests import consumers, without_requests
 from trimaran.traces.trace import PodUse, Trace
@@ -105,18 +105,18 @@ def seeds(*hot: float, waited: float = 0, overrun: float = 0) -> list[dict[str, 
 def test_an_effect_is_beyond_chance(changed: list[dict[str, float]], effect: Effect) -> None:
     """A gain is beyond what seeds explain; longer waits or memory overruns are harm, however few hot minutes."""
     default = seeds(1000, 1020, 1010, 1005)
-    found = outcome("with the extender", default, changed, 500)
+    found = outcome(Change.EXTENDER, default, changed, 500)
     assert found.effect is effect, found
     assert found.reason
-    assert outcome("alone", default, default, 500).effect is None
+    assert outcome(Change.NONE, default, default, 500).effect is None
 
 
 def test_a_cluster_without_hot_minutes_has_no_effect() -> None:
     """Without hot minutes, before and after, nothing is gained."""
-    assert outcome("with the extender", seeds(0, 0), seeds(0, 0), 500).effect is Effect.NONE
+    assert outcome(Change.EXTENDER, seeds(0, 0), seeds(0, 0), 500).effect is Effect.NONE
 
 
-def made(change: str, effect: Effect | None) -> Outcome:
+def made(change: Change, effect: Effect | None) -> Outcome:
     return Outcome(change, effect, "", 0, 0, 0, 0, 0)
 
 
@@ -128,7 +128,7 @@ def test_the_next_step_follows_the_effect(effect: Effect, words: str) -> None:
     everything = Consumer("all pods", 10, Amounts(10, 2, 5, 0), Amounts(0, 0, 0, 0), 0, None)
     problems = [AssessmentProblem("node-7", "is not measured", "look at it")]
     hot = [HotNode("node-3", 1, 0.5, 70, 95)]
-    steps = list(next_steps(problems, hot, everything, [made("with the extender", effect)]))
+    steps = list(next_steps(problems, hot, everything, [made(Change.EXTENDER, effect)]))
     assert [word in step for word, step in zip(("node-3", "node-7", "--patch", words), steps, strict=True)] == [
         True
     ] * 4

@@ -14,7 +14,7 @@ from trimaran.traces.recording.pods import PodSpec
 from trimaran.traces.trace import NO_LIMIT, PodUse, Trace
 from watcher.usage.sources.pods import PodKey
 
-_MIN_REQUESTS = (1, 1024**2)  # of pods without requests: use is stored as a share of the request, which must not be 0
+MIN_REQUESTS = (1, 1024**2)  # of pods without requests: use is stored as a share of the request, which must not be 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,7 +140,7 @@ def _trace_pod(lifetime: Lifetime, spec: PodSpec) -> _TracePod:
     peaks = lifetime.use.max(axis=1, initial=0.0) * [1000, 1]
     cpu, memory = (
         request or max(minimum, int(np.ceil(peak / MAX_LEVEL)))
-        for request, minimum, peak in zip(spec.requests, _MIN_REQUESTS, peaks.tolist(), strict=True)
+        for request, minimum, peak in zip(spec.requests, MIN_REQUESTS, peaks.tolist(), strict=True)
     )
     levels = np.minimum(lifetime.use / [[cpu / 1000], [memory]], MAX_LEVEL).astype(np.float16)
     return _TracePod(lifetime.key, lifetime.number, lifetime.start, lifetime.end, spec, (cpu, memory), levels)

@@ -30,6 +30,7 @@ _HINTS = {
     FailureKind.TIMEOUT: "see --minutes-at-once",
     FailureKind.TOO_LARGE: "see --minutes-at-once",
 }
+
 Labels = Mapping[str, str]
 
 

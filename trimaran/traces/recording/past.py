@@ -57,7 +57,7 @@ def read_past(
     Raises:
         HistoryError: a query fails.
     """
-    requests = _mean_requests(trace)
+    requests = trace.mean_requests()
     rows: list[tuple[_Owner, int, Float64s]] = []
     for day in range(1, days + 1):
         history = history_of(begin - day * _DAY, _DAY // MINUTE_SECONDS)
@@ -87,18 +87,6 @@ def read_past(
 
 def _add_share(progress: Callable[[float], None], read: int, days: int, share: float) -> None:
     progress((read + share) / days)
-
-
-def _mean_requests(trace: Trace) -> dict[_Owner, Float64s]:
-    """Return the mean request of each owner's pods, cores and bytes."""
-    amounts: dict[_Owner, list[tuple[float, float]]] = {}
-    pods = zip(
-        trace.owner_kinds, trace.owners, trace.cpu_request_milli.tolist(), trace.memory_request_bytes.tolist(),
-        strict=True,
-    )  # fmt: skip
-    for kind, owner, cpu, memory in pods:
-        amounts.setdefault((kind, owner), []).append((cpu / 1000, memory))
-    return {owner: np.mean(each, axis=0) for owner, each in amounts.items()}
 
 
 def _assembled(rows: list[tuple[_Owner, int, Float64s]]) -> TraceHistory | None:

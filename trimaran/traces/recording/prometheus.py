@@ -70,9 +70,7 @@ class DirectPrometheus:
 
     def get(self, route: str, parameters: Mapping[str, Any]) -> Any:
         """See :class:`Prometheus`."""
-        response = self._session.get(
-            f"{self._address}/api/v1/{route}", params=parameters, timeout=TIMEOUT_SECONDS
-        )  # fmt: skip
+        response = self._session.get(f"{self._address}/api/v1/{route}", params=parameters, timeout=TIMEOUT_SECONDS)
         response.raise_for_status()
         return response.json()
 
