@@ -67,5 +67,6 @@ def _past_day(
         # The kind stands for the namespace and the owner for the pod: a row is a workload's mean pod.
         kinds, names = zip(*(owners[row] for row in rows), strict=True)
         use = PastContainerUse(ends, kinds, names, [CONTAINER] * len(rows), cpu.astype(np.float32), memory_bytes)
-        collector.add(use, workload_of)
+        present = frozenset(owners[row] for row in rows if not history.revisions[row])
+        collector.add(use, workload_of, present)
     return collector.result()

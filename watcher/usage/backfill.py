@@ -144,7 +144,7 @@ class WorkloadBackfill:
                 key: PodKey = (namespace, pod)  # type: ignore[assignment]  # equals a PodKey
                 return running[key].template.workload if key in running else named.get(key)
 
-            collector.add(use, workload_of)
+            collector.add(use, workload_of, running)  # pods that still run are those of the present revision
             self._stopped.wait(min(_PAUSE_SHARE * (time.monotonic() - began), _LONGEST_PAUSE_SECONDS))
         return collector.result()
 

@@ -18,8 +18,11 @@ from watcher.pipeline.origins import origins
 from watcher.settings import ProviderSettings, Settings
 from watcher.store import Store
 from watcher.usage.backfill import WorkloadBackfill
+from watcher.usage.learn.learner import WorkloadLearner
 from watcher.usage.learn.learner_service import LearnerService
 from watcher.usage.learn.learner_state import load_state
+from watcher.usage.learn.past_days import DayCollector
+from watcher.usage.learn.use_round import use_round
 from watcher.usage.rounds import PodUseRounds
 from watcher.usage.sources.pods import ContainerResources, PodKey, PodTemplate, RunningPod, RunningPods
 from watcher.windows.container_use import ContainerUse
@@ -166,17 +169,35 @@ def test_a_backfill_that_fails_is_given_up(monkeypatch: pytest.MonkeyPatch, capl
     filling.stop()
 
 
-def test_the_newest_day_says_what_a_young_container_uses() -> None:
-    """A container with one live round is expected to use little else than the mean of its newest day, once."""
+def test_pods_that_still_run_count_in_full(always: LearnerService) -> None:
+    """A container that was measured for days is expected to use what a learner that always ran expects."""
     learning = LearnerService(Store(None), "x", backfill_days=3)
-    requested = {key: pod._replace(template=PodTemplate(WEB, "", ())) for key, pod in RUNNING.items()}
-    learning.observe(live(NOON), requested)
+    learning.observe(live(NOON - 2 * STEP), RUNNING)
     backfill(learning, Past()).fill_all()
-    table = learning.containers()
+    for at in (NOON - STEP, NOON):
+        learning.observe(live(at), RUNNING)
+    for resource in range(2):
+        assert learning.containers().use[resource] == pytest.approx(always.containers().use[resource], rel=0.01)
+
+
+def test_pods_of_earlier_revisions_count_as_an_hour() -> None:
+    """Their newest day counts once, so later measurements outweigh it."""
+    learner = WorkloadLearner()
+    unrequested = {key: pod._replace(template=PodTemplate(WEB, "", ())) for key, pod in RUNNING.items()}
+    first = use_round(live(NOON), unrequested, 0.0, ())
+    assert first is not None
+    learner.observe(first)
+    learner.unfilled = [20_000, 19_999]
+    for day in (20_000, 19_999):
+        collector = DayCollector(day)
+        times = range(day * DAY + STEP, min((day + 1) * DAY, NOON - STEP) + 1, STEP)
+        for _, use in Past().past_pod_use(times, 1):
+            collector.add(use, lambda _namespace, _pod: WEB, present_pods=())
+        learner.fill(collector.result())
     times = range(20_000 * DAY + STEP, NOON - STEP + 1, STEP)
     mean = np.mean([[f(pod, at) for pod in range(3) for at in times] for f in (cores, memory)], axis=1)
     now = np.array([np.mean([f(pod, NOON) for pod in range(3)]) for f in (cores, memory)])
-    assert table.use[:, 0] == pytest.approx((60 * mean + 5 * now) / 65, rel=1e-5)
+    assert learner.containers().use[:, 0] == pytest.approx((60 * mean + 5 * now) / 65, rel=1e-5)
 
 
 def test_ended_workloads_begin_with_their_mean() -> None:
@@ -218,6 +239,7 @@ def test_days_are_read_from_prometheus(tmp_path: Path) -> None:
     assert rows.keys() == {"Deployment/web", "CronJob/nightly"}
     web, job = rows["Deployment/web"], rows["CronJob/nightly"]
     assert table.cpu_percentiles[2, web] == pytest.approx(0.6, rel=0.06)  # of the pod before, 5 % wide bins
+    assert table.use[0, web] == pytest.approx(0.2, rel=0.01)  # of the pod that runs
     assert table.highest_memory[web] == pytest.approx(300 * MEBI)
     first = (end // DAY - 2) * DAY
     assert table.first_seen[web] == pytest.approx(max(end - 2.5 * DAY, first), abs=2 * STEP)

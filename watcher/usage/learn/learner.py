@@ -207,7 +207,8 @@ class WorkloadLearner:
         if age >= DAYS or not filled.keys:
             return
         rows, table = self._rows_of(filled.keys, self.time), self._rows
-        add_day(table, rows, filled, age, _PRIOR_MINUTES)
+        decay = np.exp((filled.seen.mean(axis=0) - self.time) / 60 / _MEMORY_MINUTES)
+        add_day(table, rows, filled, age, decay, _PRIOR_MINUTES)
         if age == 0:
             table["counts"][rows] += filled.counts
         else:
@@ -404,12 +405,18 @@ class WorkloadLearner:
     def _levels(self) -> Float64s:
         """Return the use of all pods as a share of their first and present requests, shape (2, 2).
 
-        Until ten minutes are known, use is assumed to equal the requests.
+        Until ten minutes are known, it is the level of the running containers whose past is known; without any, use is
+        assumed to equal the requests.
         """
         sums = np.sum(self.recent, axis=0) if self.recent else np.zeros(10)
         if sums[1] < _LEAST_LEVEL_SECONDS:
-            return np.ones((2, 2))
-        used, requested = sums[2:].reshape(2, 2, 2).transpose(1, 0, 2)
+            rows = self.rows
+            base = np.stack([rows["first_requests"], rows["requests"]])
+            pods = rows["pods"][:, None] * (rows["minutes"] >= _PRIOR_MINUTES) * (base > 0)
+            means = rows["sums"] / np.maximum(rows["weights"], 1e-9)
+            used, requested = (pods * means).sum(axis=1), (pods * base).sum(axis=1)
+        else:
+            used, requested = sums[2:].reshape(2, 2, 2).transpose(1, 0, 2)
         levels = np.divide(used, requested, out=np.ones((2, 2)), where=requested > 0)
         return np.asarray(np.clip(levels, _LOWEST_LEVEL, _HIGHEST_LEVEL))
 
