@@ -108,9 +108,8 @@ def next_steps(
     )
     if max(freed, missing) >= _WASTE_SHARE and (requests is None or requests.effect is not Effect.HARM):
         yield (
-            f"Change requests: {freed:.0%} of the requested CPU is not needed, {missing:.0%} is missing. A "
-            "watcher on this Prometheus (trimaran watch) reads two weeks back and recommends requests: "
-            "trimaran workloads --watcher URL --patch."
+            f"Change requests: {freed:.0%} of the requested CPU is not needed, {missing:.0%} is missing. To "
+            "see recommended requests: trimaran workloads --provider Prometheus --address URL --last 7d."
         )
     extender = effects.get(Change.EXTENDER)
     match None if extender is None else extender.effect:

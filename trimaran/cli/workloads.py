@@ -11,7 +11,7 @@ from client.connecting import WatcherCredentials
 from client.errors import ClientError
 from client.service import ServiceClient
 from runtime.terminal import echo, echo_document, echo_table, echo_yaml, output_option
-from trimaran.cli.options import credential_options, fail, kubernetes_api, option, path_option
+from trimaran.cli.options import credential_options, embedded_options, fail, kubernetes_api, option, path_option
 from trimaran.cli.request_patches import RequestPatch, request_patches, resize_patches
 from trimaran.workload_advice import QUANTITY, RESOURCES, AdvisedContainer, AdvisedWorkload, read_workload
 
@@ -30,10 +30,10 @@ KubeOptions = tuple[Path | None, str]
     "address",
     envvar="TRIMARAN_WATCHER_ADDRESS",
     show_envvar=True,
-    required=True,
-    help="Address of the watcher.",
+    help="Address of the watcher. [default: none; pods are measured once]",
 )
 @credential_options("watcher")
+@embedded_options
 @click.option("--namespace", help="Show the workloads of this namespace only. [default: all]")
 @option(
     "--sort",
@@ -45,16 +45,18 @@ KubeOptions = tuple[Path | None, str]
 @click.option(
     "--in-place", is_flag=True, help="With --patch: print patches that resize running pods, not patches of templates."
 )
-@path_option("--kube-config", help="With --patch: kubeconfig file for reading templates and pods from the cluster.")
+@path_option("--kube-config", help="Kubeconfig file, for --patch and without --watcher.")
 @click.option("--kube-context", default="", help="Context of the kubeconfig. [default: the current context]")
 @output_option("text", "wide", "json", "yaml")
 def workloads(
-    address: str,
+    address: str | None,
     access: WatcherCredentials,
     namespace: str | None,
     sort: str,
     kube_config: Path | None,
     kube_context: str,
+    last: float,
+    provider_flags: dict[str, str | None],
     output: str,
     *,
     patch: bool,
@@ -69,16 +71,22 @@ def workloads(
     \b
     Examples: trimaran workloads --watcher http://127.0.0.1:2020
               trimaran workloads --namespace shop --sort memory -o wide
+              trimaran workloads --provider Prometheus --address http://prometheus:9090 --last 7d
               trimaran workloads --namespace shop --patch > patches.yaml
               trimaran workloads --namespace shop --patch --in-place --kube-config ~/.kube/config
 
     Exit status: 0 if workloads are shown, 1 if none are known, 2 if an option cannot be used.
     """
-    if patch and output == "json":
-        fail("--patch prints YAML, not -o json", 2)
-    if in_place and not patch:
-        fail("--in-place needs --patch", 2)
-    document = _document(address, access, namespace)
+    _check_options(patch=patch, in_place=in_place, output=output)
+    if address is not None and (last or any(provider_flags.values())):
+        raise click.UsageError("--provider, --address and --last are for an embedded watcher: leave out --watcher")
+    flags = {**provider_flags, "provider.kube_config": None if kube_config is None else str(kube_config)}
+    if address is None:
+        from trimaran.cli.embedded_workloads import embedded_document  # imports the whole watcher
+
+        document = embedded_document(flags, last, namespace)
+    else:
+        document = _document(address, access, namespace)
     try:
         measured = [read_workload(item, float(document["timestamp"])) for item in document["workloads"]]
         unchecked = _not_checked(document)
@@ -112,6 +120,13 @@ def workloads(
         echo(line)
     if (more := len(unmeasured) - _SHOWN_UNMEASURED) > 0:
         echo(f"not measured: {more} more containers (-o json has all)")
+
+
+def _check_options(*, patch: bool, in_place: bool, output: str) -> None:
+    if patch and output == "json":
+        fail("--patch prints YAML, not -o json", 2)
+    if in_place and not patch:
+        fail("--in-place needs --patch", 2)
 
 
 def _not_checked(document: Mapping[str, Any]) -> str:

@@ -36,12 +36,13 @@ _STOP_SECONDS = 2.0
 
 
 class WorkloadBackfill:
-    """Background thread that fills the learner's past days once. It observes rounds, and starts after the first.
+    """Filling of the learner's past days, once. It observes rounds, and a thread of it starts after the first.
 
     Args:
         settings: all settings.
         learning: the learner.
         open_past: opens the first provider that knows the past; None if there is none.
+        in_background: whether a thread fills the days; otherwise the caller does, by :meth:`fill_all`.
     """
 
     def __init__(
@@ -49,8 +50,10 @@ class WorkloadBackfill:
         settings: Settings,
         learning: LearnerService,
         open_past: Callable[[Settings], PastPodUseProvider | None] | None = None,
+        *,
+        in_background: bool = True,
     ) -> None:
-        self._settings, self._learning = settings, learning
+        self._settings, self._learning, self._in_background = settings, learning, in_background
         self._open = open_past or _open_past
         self._running: RunningPods = {}
         self._provider: PastPodUseProvider | None = None
@@ -58,9 +61,10 @@ class WorkloadBackfill:
         self._thread: threading.Thread | None = None
 
     def observe(self, _use: "ContainerUse", pods: "RunningPods", _capacity: "Capacity | None" = None) -> None:
-        """Update the running pods; start the backfill if days are missing."""
+        """Update the running pods; start the thread if days are missing."""
         self._running = pods
-        if self._thread is None and not self._stopped.is_set() and self._learning.unfilled()[0]:
+        may_start = self._in_background and self._thread is None and not self._stopped.is_set()
+        if may_start and self._learning.unfilled()[0]:
             self._thread = start_thread(self._run, "workload-backfill")
 
     def stop(self) -> None:
@@ -71,8 +75,11 @@ class WorkloadBackfill:
         if self._thread is not None:
             self._thread.join(_STOP_SECONDS)
 
-    def fill_all(self) -> bool:
-        """Fill all unfilled days; return whether all are filled. The thread calls this method; tests may call it, too.
+    def fill_all(self, on_day: Callable[[int, int], object] = lambda _filled, _days: None) -> bool:
+        """Fill all unfilled days; return whether all are filled.
+
+        Args:
+            on_day: called after each day with the number of filled days and of all days.
 
         Raises:
             ProviderError: a day cannot be read; the days that were read before stay filled.
@@ -89,6 +96,7 @@ class WorkloadBackfill:
             self._learning.fill(filled)
             extra = {"day": str(datetime.fromtimestamp(day * _DAY, UTC).date()), "containers": len(filled.keys)}
             _log.info("a past day of the use of workloads is filled", extra={**extra, "left": len(days) - count})
+            on_day(count, len(days))
         if days:
             seconds = round(time.monotonic() - began, 1)
             _log.info("the past use of workloads is filled", extra={"days": len(days), "seconds": seconds})

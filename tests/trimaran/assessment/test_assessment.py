@@ -129,7 +129,7 @@ def test_the_next_step_follows_the_effect(effect: Effect, words: str) -> None:
     problems = [AssessmentProblem("node-7", "is not measured", "look at it")]
     hot = [HotNode("node-3", 1, 0.5, 70, 95)]
     steps = list(next_steps(problems, hot, everything, [made(Change.EXTENDER, effect)]))
-    assert [word in step for word, step in zip(("node-3", "node-7", "--patch", words), steps, strict=True)] == [
-        True
-    ] * 4
+    assert [
+        word in step for word, step in zip(("node-3", "node-7", "trimaran workloads", words), steps, strict=True)
+    ] == [True] * 4
     assert not list(next_steps([], [], replace(everything, cpu=Amounts(10, 9, 0, 0)), []))

@@ -2,6 +2,7 @@
 
 import json
 import re
+import time
 from collections.abc import Callable, Iterator
 from copy import deepcopy
 from http.server import BaseHTTPRequestHandler
@@ -12,7 +13,9 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 from support.bench import Api
-from support.servers import reply, serving
+from support.past_days import past_days
+from support.ports import free_port
+from support.servers import reply, run_prometheus, serving
 from support.workload_rounds import measured
 
 from trimaran.cli.main import main
@@ -204,6 +207,30 @@ def test_all_pages_of_a_real_watcher_are_read(learned: tuple[Api, str], monkeypa
     assert " → " in run("--watcher", address).stdout
 
 
+@pytest.mark.server
+def test_a_provider_and_its_past_need_no_watcher(tmp_path: Path) -> None:
+    """Pods are measured once, their past days are read, and use is that of the pods that run."""
+    with run_prometheus(tmp_path, past_days(int(time.time()) - 5)) as url:
+        provider = ("--provider", "Prometheus", "--address", url)
+        result = run(*provider, "--last", "3d", "-o", "json")
+        nothing = run(*provider, "--namespace", "other")
+    assert result.exit_code == 0, result.output
+    assert "3 of 3 days are read" in result.stderr
+    web, job = sorted(json.loads(result.stdout)["workloads"], key=lambda each: str(each["kind"]), reverse=True)
+    assert (web["name"], web["pods"], job["name"], job["pods"]) == ("web", 1, "nightly", 0)
+    assert web["use"]["cpu_cores"] == pytest.approx(0.2, rel=0.01)
+    assert web["containers"][0]["pod_minutes"] > 1440
+    assert (nothing.exit_code, "'other'" in nothing.stderr) == (1, True)
+
+
+def test_a_provider_that_fails_is_named() -> None:
+    """No pod can be measured: status 1 and the reason; a watcher and a provider together are a usage error."""
+    address = f"http://127.0.0.1:{free_port()}"
+    result = run("--provider", "Prometheus", "--address", address)
+    assert (result.exit_code, address.removeprefix("http://") in result.stderr) == (1, True)
+    assert run("--watcher", address, "--last", "7d").exit_code == 2
+
+
 def test_an_unknown_namespace_is_named(learned: tuple[Api, str]) -> None:
     """A namespace without workloads is status 1, and the message names it."""
     result = run("--watcher", learned[1], "--namespace", "other")
@@ -281,7 +308,7 @@ def test_names_cannot_control_the_terminal(serve: Callable[..., str]) -> None:
     ],
 )
 def test_options_that_cannot_be_used_are_status_2(arguments: tuple[str, ...], status: int) -> None:
-    """A missing or invalid address and an unknown order are status 2."""
+    """An invalid address and an unknown order are status 2."""
     assert run(*arguments).exit_code == status
 
 
