@@ -1,7 +1,10 @@
 """``trimaran assess`` with a real API server and a real Prometheus, which it finds by its Service."""
 
 import json
+import os
 import socket
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,7 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from click.testing import CliRunner, Result
+from control_plane.builds import binary
 from control_plane.cluster import ControlPlane
 from control_plane.manifests import container, pod
 from support.past_cluster import BARE, HOT, UNSCRAPED, WASTEFUL, PastCluster
@@ -102,5 +107,29 @@ def test_each_planted_fault_is_found(cluster: ControlPlane, past: PastCluster, t
     page = html.read_text()
     for name in (UNSCRAPED, BARE, HOT, WASTEFUL):
         assert name in page
-    again = CliRunner().invoke(main, ["assess", str(tmp_path / "k"), "-o", "json"])
-    assert json.loads(again.stdout)["outcomes"] == document["outcomes"]
+    assert document["not_checked"] == []
+    again = json.loads(CliRunner().invoke(main, ["assess", str(tmp_path / "k"), "-o", "json"]).stdout)
+    assert again["outcomes"] == document["outcomes"]
+    assert "HPA" in again["not_checked"][0]
+
+
+def test_as_a_plugin_of_kubectl_with_exec_credentials(cluster: ControlPlane, tmp_path: Path) -> None:
+    """``kubectl trimaran assess`` uses the credentials that the kubeconfig's command prints."""
+    configuration = yaml.safe_load(cluster.kubeconfig().read_text())
+    (user,) = configuration["users"]
+    version = "client.authentication.k8s.io/v1"
+    credential = tmp_path / "credential.json"
+    credential.write_text(json.dumps({"apiVersion": version, "kind": "ExecCredential", "status": user["user"]}))
+    command = {"apiVersion": version, "command": "cat", "args": [str(credential)], "interactiveMode": "Never"}
+    user["user"] = {"exec": command}
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.write_text(yaml.safe_dump(configuration))
+    folders = (binary("kubectl").parent, Path(sys.executable).parent, os.environ["PATH"])
+    done = subprocess.run(
+        ["kubectl", "trimaran", "assess", "--no-replay", "--last", "6h", "--rate", "5m", "-o", "json"],
+        env={**os.environ, "PATH": os.pathsep.join(map(str, folders)), "KUBECONFIG": str(kubeconfig)},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert (document["nodes"], document["hot_nodes"][0]["node"]) == (NODES, HOT)

@@ -83,6 +83,7 @@ def assess(
         capacity=(float(trace.cpu_capacity_milli.sum()) / 1000, float(trace.memory_capacity_bytes.sum())),
         namespaces=tuple(namespaces[:_SHOWN]),
         workloads=tuple(workloads[:_SHOWN]),
+        not_checked=autoscalers.unchecked,
         outcomes=tuple(outcomes),
         steps=tuple(next_steps(problems, hot, everything, outcomes)),
         heat={} if use is None else node_load.heat(use),

@@ -147,6 +147,7 @@ class Assessment:
         capacity: cores and bytes of all nodes.
         namespaces: namespaces, the ones whose requests would change most first.
         workloads: workloads, in the same order.
+        not_checked: reasons against a lower request that could not be checked.
         outcomes: outcomes of the recorded days, kube-scheduler alone first; empty if they were not replayed.
         steps: what to do next, each a sentence with a command.
         heat: mean CPU use of the hottest nodes by hour, percent, by name of the node.
@@ -163,6 +164,7 @@ class Assessment:
     capacity: tuple[float, float]
     namespaces: tuple[Consumer, ...]
     workloads: tuple[Consumer, ...]
+    not_checked: tuple[str, ...] = ()
     outcomes: tuple[Outcome, ...] = ()
     steps: tuple[str, ...] = ()
     heat: dict[str, list[float | None]] = field(default_factory=dict)

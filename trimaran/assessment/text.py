@@ -20,7 +20,7 @@ CONSUMER_COLUMNS = (
     "TOO LOW BY",
 )
 OUTCOME_COLUMNS = ("CHANGE", "HOT MINUTES", "PODS WAITED", "MEMORY OVERRUNS", "CPU REQUESTED", "MOVES", "EFFECT")
-REQUESTS_LEGEND = (
+_REQUESTS_LEGEND = (
     "in cores and GiB. Recommended requests are the 90th percentile of CPU use and the highest memory, plus 15 %; they "
     "free the amounts that are not needed, and add those by which requests are too low."
 )
@@ -53,7 +53,7 @@ def show(assessment: Assessment) -> None:
     columns = ["", *CONSUMER_COLUMNS, *(["A MONTH"] if has_prices else [])]
     rows = [assessment.cluster, *assessment.namespaces[:_SHOWN_ROWS], *changed(assessment.workloads)[:_SHOWN_ROWS]]
     echo_table(columns, [consumer_row(each) for each in rows])
-    echo(f"  {REQUESTS_LEGEND}")
+    echo(f"  {requests_legend(assessment)}")
     if assessment.outcomes:
         _title("THE SAME DAYS WITH A CHANGE, replayed")
         colors = {each.value: color for each, color in _COLORS.items()}
@@ -65,6 +65,11 @@ def show(assessment: Assessment) -> None:
     _title("NEXT")
     for number, step in enumerate(assessment.steps, 1):
         echo(f"  {number}. {step}")
+
+
+def requests_legend(assessment: Assessment) -> str:
+    """Return what the amounts mean, and what the recommended requests do not regard."""
+    return " ".join([_REQUESTS_LEGEND, *(f"Not checked: {each}." for each in assessment.not_checked)])
 
 
 def changed(consumers: Sequence[Consumer]) -> list[Consumer]:

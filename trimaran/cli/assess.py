@@ -134,7 +134,8 @@ def assess(
         _check_writable(html)  # before minutes of reading
     past: AbstractContextManager[_Past]
     if folder is not None:
-        past = nullcontext(_Past(folder, f"the recording in {folder}", (), KnownAutoscalers(unchecked=())))
+        unknown = KnownAutoscalers(unchecked=("HPA and VPA (a recording does not contain them)",))
+        past = nullcontext(_Past(folder, f"the recording in {folder}", (), unknown))
     else:
         past = _recorded(partial(kubernetes_api, kube_config, kube_context), prometheus, last, keep)
     try:
@@ -205,8 +206,6 @@ def _recorded(
         echo(f"trimaran: {server.name}", err=True)
         autoscalers = AutoscalerLists(api).read(Deadline.after(_LIST_SECONDS))
         recording = _record(api, server, options, end - STEP_SECONDS * minutes, minutes)
-    if autoscalers.unchecked:
-        echo(f"trimaran: not checked: {', '.join(autoscalers.unchecked)}", err=True)
     problems = tuple(AssessmentProblem("recording", warning, "see docs/simulator.md") for warning in recording.warnings)
     with TemporaryDirectory() as temporary:
         folder = keep or Path(temporary) / "cluster"

@@ -300,7 +300,6 @@ def test_names_cannot_control_the_terminal(serve: Callable[..., str]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "status"),
     [
-        ((), 2),
         (("--watcher", "ftp://a"), 2),
         (("--sort", "age"), 2),
         (("--watcher", "http://a", "--patch", "-o", "json"), 2),
