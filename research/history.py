@@ -9,8 +9,9 @@ A variant is ``requests``, ``cold`` (levels without a history) or FORMULA-DAYS. 
 
 The formulas, written down before any was measured. A day of a workload has a mean, a mean square and minutes:
 
-- ``hour``: the learner as it ships: the newest day's mean, as if observed for an hour at most.
+- ``hour``: the newest day's mean, as if observed for an hour at most: as the learner shipped then.
 - ``days``: each day weighs as if the learner had been there: its minutes, times 1/e for each day of age.
+- ``shipped``: the learner as it ships now, which has ``days`` for pods of the present revision, ``hour`` for others.
 - ``error``: as ``days``, and the deviation has the error of each day's mean, predicted by the days before, too; with
   one day it is taken as 25 percent.
 - ``auto``: as ``error``; a pod's use is w times what was learned, with its deviation, and 1 - w times its request;
@@ -76,11 +77,11 @@ class WeighedHistory(UseHistory):
         super().__init__(cluster, watcher)
         self._formula = formula
         self._errors: dict[Any, Float64s] = {}
-        if formula != "hour" and cluster.trace.history is not None:
+        if formula not in ("hour", "shipped") and cluster.trace.history is not None:
             self._weigh(cluster.trace.history)
 
     def _weigh(self, history: TraceHistory) -> None:
-        """Replace the hour of the newest day by the weighed days."""
+        """Replace what the learner has of the past days by the weighed days."""
         learner, requests = self.learner, self._cluster.trace.mean_requests()
         days: dict[tuple[str, str], list[int]] = {}
         for row in np.argsort(history.days).tolist():  # the oldest day first
@@ -137,7 +138,7 @@ class WeighedHistory(UseHistory):
 class HistoryPolicy(ProfilePolicy):
     """Policy of the catalogue whose learned use begins with a history."""
 
-    formula: str = "hour"
+    formula: str = "shipped"
 
     def begin(self, cluster: Cluster, watcher: SimulatedWatcher, rng: np.random.Generator) -> ProfileChooser:
         """Return a chooser for one replay."""
@@ -157,7 +158,10 @@ def outcome(trace: Trace, variant: str, seed: int) -> dict[str, float]:
         policy, trace = catalogue[variant], replace(trace, history=None)
     else:
         assert trace.history is not None
-        trace = replace(trace, history=last_days(trace.history, int(days)))
+        history = last_days(trace.history, int(days))
+        if formula == "hour":
+            history = replace(history, revisions=("earlier",) * len(history.revisions))
+        trace = replace(trace, history=history)
         known: Any = catalogue["congestion-cost"]
         policy = HistoryPolicy(variant, known.profile, learns=True, formula=formula)
     return measures(Replay(trace, policy, ReplayOptions(seed=seed)).run())

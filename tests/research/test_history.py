@@ -43,8 +43,8 @@ def share(script: ModuleType, trace: Trace, formula: str) -> tuple[float, UseLev
 
 
 def test_days_weigh_by_their_age(script: ModuleType, trace: Trace) -> None:
-    """A day weighs 1/e of the next one; as shipped only the newest day counts."""
-    assert share(script, trace, "hour")[0] == pytest.approx(0.5, rel=1e-3)
+    """A day weighs 1/e of the next one; as shipped only days of the present revision count in full."""
+    assert share(script, trace, "shipped")[0] == pytest.approx(0.5, rel=1e-3)
     older = np.exp(-1)
     assert share(script, trace, "days")[0] == pytest.approx((0.5 + 0.25 * older) / (1 + older), rel=1e-3)
 
