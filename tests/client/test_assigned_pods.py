@@ -73,17 +73,6 @@ def test_upstreams_cases(case):
         assert 3600 in kept_upstream, "upstream leaks when all are old"
 
 
-def test_the_windows_end_decides_which_pods_are_kept():
-    """A pod is kept while the window's end stays, and dropped once the end is over five minutes later."""
-    pods = AssignedPods()
-    pods.assign(pod(), "a", NOW)
-    pods.prune(NOW - 600)
-    pods.prune(NOW + 300)
-    assert len(pods) == 1
-    pods.prune(NOW + 301)
-    assert len(pods) == 0
-
-
 def test_pods_are_in_order_of_placement():
     """Pods are in order of placement, not in order of the calls, since events arrive late."""
     pods = AssignedPods()
@@ -148,15 +137,6 @@ def test_only_deleted_and_finished_pods_are_dropped(told, is_kept):
     pods.assign(pod(uid="web"), "a", NOW)
     pods.observe(told)
     assert recorded(pods) == ([("web", "a", NOW)] if is_kept else [])
-
-
-def test_forget_removes_a_pod_that_could_not_be_bound():
-    """forget() removes a pod, and ignores unknown pods."""
-    pods = AssignedPods()
-    pods.assign(pod(), "a", NOW)
-    pods.forget(pod())
-    pods.forget(pod())
-    assert len(pods) == 0
 
 
 @pytest.mark.parametrize("at", [float("nan"), float("inf"), float("-inf")])

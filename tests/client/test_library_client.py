@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.servers import served_app, wait_until
+from support.servers import served_app
 from support.workload_rounds import measured
 
 from client import (
@@ -25,7 +25,7 @@ from watcher.loop import Loop
 from watcher.model import Metric, NodeMetrics, Window
 from watcher.pipeline import factory
 from watcher.providers.base import Fetched
-from watcher.settings import ProviderSettings, Settings, WatchSettings, WorkloadSettings
+from watcher.settings import ProviderSettings, Settings, WatchSettings
 from watcher.store import Store
 from watcher.telemetry import WatcherTelemetry
 
@@ -88,8 +88,6 @@ def test_both_modes_return_equal_objects(both, failing):
 @pytest.mark.parametrize(
     ("failing", "call", "expected"),
     [
-        ((), lambda client: client.metrics("7m"), UnknownWindow),
-        ((), lambda client: client.node_metrics("nobody"), UnknownNode),
         ((), lambda client: client.node_metrics("\udcff"), UnknownNode),
         ((), lambda client: client.metrics("\udcff"), UnknownWindow),
         (("15m", "10m", "5m"), lambda client: client.metrics(), NoMetrics),
@@ -237,36 +235,6 @@ def test_workloads_are_equal_in_both_modes(both):
     library._watcher.workloads.observe(*measured(1))
     assert service.workloads() is not first
     assert np.array_equal(library.workloads().use, service.workloads().use)
-
-
-def test_without_a_round_there_are_no_workloads(both):
-    """Both modes raise NoMetrics while no workload is known; with workloads.enabled off the setting is named."""
-    library, service = both(Provider())
-    with pytest.raises(NoMetrics, match="the use of no workload is known"):
-        service.workloads()
-    settings = Settings(provider=ProviderSettings(name="Fake"), workloads=WorkloadSettings(enabled=False))
-    with LibraryClient(settings) as disabled, pytest.raises(NoMetrics, match=r"workloads\.enabled"):
-        disabled.workloads()
-    assert library.health() == ()
-
-
-def test_an_embedded_watcher_measures_pods_when_asked():
-    """The first call starts the rounds of pod use; the provider's pods are learned."""
-    settings = Settings(provider=ProviderSettings(name="Fake"))
-    with LibraryClient(settings) as library:
-        with pytest.raises(NoMetrics, match="the first round is not complete"):
-            library.workloads()
-        table = wait_until(lambda: known(library), "workloads are known")
-        assert len(table) > 0
-        assert (table.use[0] > 0).any()
-
-
-def known(library):
-    """Return the known workloads, or None."""
-    try:
-        return library.workloads()
-    except NoMetrics:
-        return None
 
 
 @pytest.mark.parametrize(("part", "method"), [(factory.Watcher, "__init__"), (Loop, "start")])

@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler
@@ -238,28 +237,6 @@ def test_the_number_of_retries_is_limited():
         with pytest.raises(WatcherUnavailable, match="503"):
             client.metrics()
     assert len(count) == 2
-
-
-def test_a_refused_connection_raises_watcher_unavailable():
-    """A refused connection raises WatcherUnavailable with the reason."""
-    with serving(lambda _: (200, {}, b"")) as address:
-        pass
-    with ServiceClient(address, retries=0) as client, pytest.raises(WatcherUnavailable, match="Connection refused"):
-        client.metrics()
-
-
-def test_a_silent_server_is_given_up_after_the_timeout():
-    """A server that accepts and sends nothing is given up after the timeout."""
-    release = threading.Event()
-
-    def answer(_: BaseHTTPRequestHandler) -> Answer:
-        release.wait(10)
-        return 200, {}, b""
-
-    with serving(answer) as address, ServiceClient(address, retries=0, timeout_seconds=0.2) as client:
-        with pytest.raises(WatcherUnavailable, match="does not answer within"):
-            client.metrics()
-        release.set()
 
 
 def test_the_token_file_is_read_at_every_request(tmp_path):

@@ -2,7 +2,6 @@
 
 import json
 import ssl
-import subprocess
 import time
 from pathlib import Path
 
@@ -103,19 +102,14 @@ def test_steps_end_after_a_failed_connection(address: str, step: str):
 
 def test_untrusted_certificate(tmp_path):
     """An unknown authority fails in the TLS step with provider.ca_file; with that setting the step succeeds."""
-    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
-    subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=localhost",
-         "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1", "-keyout", key, "-out", certificate],
-        check=True, capture_output=True,
-    )  # fmt: skip
+    authority = Authority(tmp_path, "authority")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate, key)
+    context.load_cert_chain(authority.issue("prometheus"))
     with serving(lambda handler: reply(handler, {}, 401), tls=context) as fake:
         address = fake.url.replace("http:", "https:")
         (failed,) = failures(prometheus(address))
         assert (failed.step, failed.setting) == ("Prometheus: TLS", "provider.ca_file")
-        for options in ({"ca_file": certificate}, {"insecure_skip_verify": True}):
+        for options in ({"ca_file": authority.certificate}, {"insecure_skip_verify": True}):
             checks = list(examine(prometheus(address, **options)))
             assert next(check for check in checks if check.step == "Prometheus: TLS").ok
 

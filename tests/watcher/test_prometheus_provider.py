@@ -242,16 +242,6 @@ def test_address_with_a_path() -> None:
     assert {path.partition("?")[0] for path, _ in fake.requests} == {"/prefix/api/v1/query"}
 
 
-def test_credentials_in_the_address() -> None:
-    """User and password in the address are sent as basic authentication, and no error has them."""
-    with serving(lambda handler: reply(handler, vector())) as fake:
-        address = fake.url.replace("://", "://scott:tiger@")
-        with pytest.raises(ProviderAnswerError) as caught:
-            provider_at(address).fetch(window("5m", 300), Deadline.after(5))
-    assert fake.requests[0][1]["Authorization"] == "Basic c2NvdHQ6dGlnZXI="
-    assert "tiger" not in str(caught.value)
-
-
 def trickle(handler: BaseHTTPRequestHandler) -> None:
     """Send a byte from time to time, which no read timeout ends."""
     handler.send_response(200)

@@ -53,28 +53,6 @@ def test_an_address_of_another_machine(watch: Start) -> None:
     assert "Traceback" not in service.log.read_text()
 
 
-def test_an_unknown_provider(watch: Start) -> None:
-    """An unknown provider ends the start with status 2 and suggests the nearest known name."""
-    service = watch("--provider", "Prometeus")
-    assert service.process.wait(30) == 2
-    log = service.log.read_text()
-    assert "'Prometeus': there is no such provider; did you mean Prometheus" in log
-    assert "METRICS_PROVIDER_NAME" in log
-    assert "Traceback" not in log
-
-
-def test_an_unknown_fallback(watch: Start, tmp_path: Path) -> None:
-    """An unknown fallback provider ends the start with status 2, reported separately from an unknown provider."""
-    file = tmp_path / "trimaran.toml"
-    file.write_text('[[fallback.providers]]\nname = "Host"\n[[fallback.providers]]\nname = "Prometeus"\n')
-    service = watch("--settings", str(file), "--provider", "Nothing")
-    assert service.process.wait(30) == 2
-    log = service.log.read_text()
-    assert "fallback.providers[1].name = 'Prometeus': there is no such provider; did you mean Prometheus?" in log
-    assert "provider.name (METRICS_PROVIDER_NAME) = 'Nothing'" in log
-    assert "Traceback" not in log
-
-
 def _status(status: int) -> Callable[[BaseHTTPRequestHandler], None]:
     return lambda handler: reply(handler, {"status": "error", "error": "because"}, status)
 
@@ -136,14 +114,6 @@ def test_a_corrupt_store_is_set_aside(watch: Start, prometheus: Fake, tmp_path: 
     assert aside.name in body["warnings"][0]
     assert "set aside" in service.log.read_text()
     assert "trimaran_store_set_aside_total 1.0" in service.get("/metrics").text
-
-
-def test_a_store_that_cannot_be_opened(watch: Start, prometheus: Fake) -> None:
-    """The service starts, serves from memory, and keeps warning that metrics will not survive a restart."""
-    service = watch(*prometheus_arguments(prometheus), *QUICK, store=Path("/proc/trimaran/watcher.sqlite"))
-    body = service.wait_for("/watcher/health").json()
-    assert "cannot be opened" in body["warnings"][0]
-    assert service.get("/watcher").status_code == 200
 
 
 def test_host_names_of_any_kind(watch: Start, prometheus: Fake) -> None:

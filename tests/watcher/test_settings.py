@@ -318,12 +318,6 @@ def test_programs_share_a_file(monkeypatch: pytest.MonkeyPatch, file: Path) -> N
     assert problem == "extender.mode (command line): there is no such setting"
 
 
-def test_error_message_has_the_number_of_problems() -> None:
-    """The exception's message begins with the number of invalid settings."""
-    with pytest.raises(SettingsError, match=r"^1 setting "):
-        load(WatcherSettings, {"server.port": "x"})
-
-
 def test_conflicting_settings() -> None:
     """A default window not among the windows, and an expiry below the interval, are problems of their section."""
     assert problems({"watch.default_window": "6h"}) == (
