@@ -13,20 +13,17 @@ restart the watcher may not serve an older snapshot. The time, if limited, is sh
 import argparse
 import math
 import random
-import signal
-import sqlite3
 import statistics
-import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterable
 from pathlib import Path
 
 from watcher.store import Store
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
-from support.snapshots import WINDOWS, WRITER, load_windows, snapshot
+from support.killed import check, run_and_kill
+from support.snapshots import WINDOWS, WRITER
 from support.waiting import within
 
 WATCHER = """
@@ -54,47 +51,6 @@ while True:
     bench.now += 1
     bench.watcher.fetch_once()
 """
-
-
-def run_and_kill(program: str, path: Path, random_: random.Random, **values: int) -> int:
-    """Run a program and kill it at a random moment; return the last fetch that it reported."""
-    program = program.format(tests=str(Path(__file__).parent.parent), path=str(path), **values)
-    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        lines = [process.stdout.readline(), process.stdout.readline()]
-        time.sleep(random_.uniform(0, 0.1))
-        process.send_signal(signal.SIGKILL)
-        lines += process.stdout.read().splitlines()
-    return int([line for line in lines if line.strip()][-1])
-
-
-def check(path: Path, committed: int, nodes: int) -> tuple[list[str], float]:
-    """Return the faults of the file after a kill, and the seconds for opening and reading it."""
-    faults = []
-    connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
-    soundness = connection.execute("pragma integrity_check").fetchone()[0]
-    if soundness != "ok":
-        faults.append(f"integrity_check: {soundness}")
-    torn = "select timestamp from snapshots group by 1 having count(*) != ?"
-    if connection.execute(torn, [len(WINDOWS)]).fetchall():
-        faults.append("a fetch is incomplete")
-    connection.close()
-    start = time.perf_counter()
-    store = Store(path)
-    snapshots = load_windows(store)
-    took = time.perf_counter() - start
-    if store.set_aside or store.failure:
-        faults.append(f"the store was not usable: {store.set_aside or store.failure}")
-    store.close()
-    newest = {metrics.timestamp for metrics in snapshots.values()}
-    if set(snapshots) != set(WINDOWS) or len(newest) != 1:
-        faults.append(f"the windows are not of one fetch: {newest}")
-    for metrics in snapshots.values():
-        if metrics.timestamp < committed:
-            faults.append(f"fetch {committed} was committed, but {metrics.timestamp} is served")
-        if metrics != snapshot(metrics.timestamp, metrics.timestamp % 100, nodes=nodes):
-            faults.append(f"fetch {metrics.timestamp} differs from the written one")
-    return faults, took
 
 
 def kill_watchers(path: Path, numbers: Iterable[int], nodes: int, random_: random.Random) -> tuple[int, list[str]]:

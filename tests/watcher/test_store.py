@@ -4,11 +4,8 @@ import contextlib
 import gc
 import random
 import shutil
-import signal
 import sqlite3
 import subprocess
-import sys
-import time
 import tracemalloc
 import zlib
 from collections.abc import Iterator
@@ -17,12 +14,19 @@ from pathlib import Path
 
 import pytest
 import sqlite_utils
-from support.servers import wait_until
+from support.histories import save_fetch
+from support.killed import check, run_and_kill
+from support.pod_rounds import pod_round
 from support.snapshots import WINDOWS, WRITER, load_windows, rows, snapshot
+from support.workload_rounds import measured
 
+from watcher.history import Steps
 from watcher.model import Metric, NodeMetrics, WatcherMetrics, Window
 from watcher.providers.base import Reading, Sample
 from watcher.store import Store
+from watcher.usage.history.persistent_pod_use import PersistentPodUse
+from watcher.usage.learn.learner_service import LearnerService
+from watcher.usage.store import UsageTables
 from watcher.windows.samples import SampleRound
 from watcher.wire import encode
 
@@ -203,20 +207,19 @@ def test_samples_that_are_not_finite_are_left_out() -> None:
     assert SampleRound.of(1.0, {"a": sample}).values == {("e", "CPU"): {"a": 1.0}}
 
 
-@pytest.mark.parametrize("garbage", [b"garbage", None, "text", 17, b"", b"x\x9cK\xcaI\xcc\x00\x00"])
-def test_unreadable_rows_are_skipped(store: Store, path: Path, garbage: object) -> None:
+@pytest.mark.parametrize(
+    "garbage", ["x'11'", "null", "'text'", "17", "x''", "x'789c4bca49cc0000'", "cast(x'ff' as text)"]
+)
+def test_unreadable_rows_are_skipped(store: Store, path: Path, garbage: str) -> None:
     """An unreadable snapshot is skipped for the next older one, and an unreadable round of samples is a gap."""
     store.save_snapshots({"15m": snapshot(1000), "5m": snapshot(1000)})
-    execute(
-        path, "insert into snapshots (window, timestamp, source, nodes, body) values ('15m', 1060, 'x', 1, ?)", garbage
-    )
-    execute(
-        path, "insert into snapshots (window, timestamp, source, nodes, body) values ('10m', 1060, 'x', 1, ?)", garbage
-    )
+    columns = "insert into snapshots (window, timestamp, source, nodes, body) values"
+    for window in ("15m", "10m"):
+        execute(path, f"{columns} ('{window}', 1060, 'x', 1, {garbage})")
     assert load_windows(store) == {"15m": snapshot(1000), "5m": snapshot(1000)}
     good = SampleRound.of(1000.0, {"a": Sample(1, (Reading("c", "CPU", 1),))})
     store.save_samples("x", good, keep_since=0)
-    execute(path, "insert into samples (source, taken_at, body) values ('x', 1060, ?)", garbage)
+    execute(path, f"insert into samples (source, taken_at, body) values ('x', 1060, {garbage})")
     assert store.load_samples("x", since=0) == [good]
     store.save_snapshots({"15m": snapshot(1120)})
     assert store.failure == ""
@@ -295,15 +298,13 @@ def save_both(store: Store, now: int) -> None:
 
 
 def test_a_file_of_an_older_schema_is_migrated(path: Path) -> None:
-    """A file without a samples table serves its snapshots, and stores samples from then on."""
+    """A file of the first version serves its snapshots, and gets and uses the tables of all later migrations."""
     store = Store(path)
     store.save_snapshots({"15m": snapshot()})
     store.close()
-    for table in (
-        "samples", "history_nodes", "history_minutes", "history_blocks", "history_apart", "workload_state",
-        "pod_use_pods", "pod_use_blocks",
-    ):  # fmt: skip
-        execute(path, f"drop table {table}")
+    for (table,) in rows(path, "name", "sqlite_master where type = 'table'"):
+        if table not in {"snapshots", "_sqlite_migrations"}:
+            execute(path, f"drop table {table}")
     execute(path, "alter table snapshots drop column origin")
     execute(path, "delete from _sqlite_migrations where name <> 'create_snapshots'")
     after = Store(path)
@@ -312,6 +313,12 @@ def test_a_file_of_an_older_schema_is_migrated(path: Path) -> None:
     samples = SampleRound.of(1000.5, {"a": Sample(999.5, (Reading("cpu", "CPU", 12.5),))})
     after.save_samples("x", samples, keep_since=0)
     assert after.load_samples("x", since=0) == [samples]
+    save_fetch(after, 3600, {"a": 7})
+    assert after.load_history(["x"], Steps(3600, 60, 1), "a", "CPU", "AVG", until=3660).of("CPU").tolist() == [[7]]
+    LearnerService(after, "x").observe(*measured(0))
+    PersistentPodUse(after, "x", dict).observe(*pod_round(0))
+    tables = UsageTables(after, "x")
+    assert (len(tables.load_state()), len(tables.load_pods().blocks)) == (2, 1)
     assert after.failure == ""
     after.close()
 
@@ -503,18 +510,22 @@ def test_an_unwritable_path_falls_back_to_memory(path: Path, kind: str, caplog: 
     store.close()
 
 
-def test_a_full_disk_is_reported_until_a_write_succeeds(
-    store: Store, path: Path, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(
+    ("refuse", "allow", "reason"),
+    [("max_page_count = 1", "max_page_count = 100000", "full"), ("query_only = on", "query_only = off", "readonly")],
+)
+def test_a_refused_write_is_reported_until_one_succeeds(
+    store: Store, path: Path, caplog: pytest.LogCaptureFixture, refuse: str, allow: str, reason: str
 ) -> None:
-    """A write to a full disk does not raise; failure and one log line report it until a write succeeds."""
+    """On a full disk or a read-only file a write does not raise; failure and one log line report it; reads go on."""
     store.save_snapshots({"15m": snapshot(1000)})
-    pages = store._db.execute("pragma page_count").fetchone()[0]
-    store._db.execute(f"pragma max_page_count = {pages}")
+    store._db.execute(f"pragma {refuse}")
     for timestamp in (1060, 1120):
         store.save_snapshots({"15m": incompressible(timestamp, 100)})
-        assert "full" in store.failure
+        assert reason in store.failure
+        assert load_windows(store) == {"15m": snapshot(1000)}
     assert caplog.text.count("the store cannot be written") == 1
-    store._db.execute("pragma max_page_count = 100000")
+    store._db.execute(f"pragma {allow}")
     store.save_snapshots({"15m": snapshot(1180)})
     assert store.failure == ""
     assert sorted(rows(path, "timestamp")) == [(1000,), (1180,)]
@@ -554,18 +565,6 @@ def test_a_disk_that_is_full_at_the_start(path: Path, caplog: pytest.LogCaptureF
         assert rows(path, "timestamp") == [(1060,), (1120,), (1240,)]
     finally:
         subprocess.run(["umount", "--lazy", path.parent], check=True)
-
-
-def test_a_file_that_becomes_read_only(store: Store, path: Path) -> None:
-    """A refused write does not raise; the stored snapshots can be read, and writes succeed again later."""
-    store.save_snapshots({"15m": snapshot(1000)})
-    store._db.execute("pragma query_only = on")
-    store.save_snapshots({"15m": snapshot(1060)})
-    assert "readonly" in store.failure
-    assert load_windows(store) == {"15m": snapshot(1000)}
-    store._db.execute("pragma query_only = off")
-    store.save_snapshots({"15m": snapshot(1120)})
-    assert store.failure == ""
 
 
 def test_a_file_system_that_becomes_read_only(path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -652,30 +651,7 @@ def test_a_dropped_store_in_memory_is_closed() -> None:
 @pytest.mark.parametrize("times", [2, pytest.param(20, marks=pytest.mark.slow)])
 def test_killed_in_the_middle_of_writes(path: Path, times: int) -> None:
     """After kill -9 the file is sound and has complete fetches only, including every committed snapshot."""
-    program = WRITER.format(tests=str(Path(__file__).parents[1]), path=str(path), nodes=300)
     random_ = random.Random(903)
-    done = path.parent.parent / "done"
     for _ in range(times):
-        before = done.read_text().count("\n") if done.exists() else 0
-        with done.open("ab") as output:
-            process = subprocess.Popen([sys.executable, "-c", program], stdout=output)
-        wait_until(lambda: done.read_text().count("\n") >= before + 2, "the writer writes")  # noqa: B023
-        time.sleep(random_.uniform(0, 0.05))
-        process.send_signal(signal.SIGKILL)
-        process.wait(10)
-        committed = int(done.read_text().split()[-1])
-        connection = sqlite3.connect(path)
-        assert connection.execute("pragma integrity_check").fetchone() == ("ok",)
-        windows = connection.execute(
-            "select timestamp, count(*) from snapshots group by 1 having count(*) != 3"
-        ).fetchall()
-        assert windows == []
-        connection.close()
-        store = Store(path)
-        snapshots = load_windows(store)
-        store.close()
-        assert set(snapshots) == {"15m", "10m", "5m"}
-        for metrics in snapshots.values():
-            assert metrics.timestamp >= committed
-            assert metrics == snapshot(metrics.timestamp, metrics.timestamp % 100, nodes=300)
-    assert store.set_aside is None
+        committed = run_and_kill(WRITER, path, random_, nodes=300)
+        assert check(path, committed, nodes=300)[0] == []

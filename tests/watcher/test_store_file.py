@@ -105,18 +105,6 @@ def test_damage_outside_of_pages_is_detected(path: Path, text: bytes, offset: in
     assert moved.read_bytes() == damaged
 
 
-def test_invalid_utf8_is_a_gap(path: Path) -> None:
-    """A sample's body that is not valid UTF-8 is a gap; the other samples are loaded."""
-    filled(path)
-    connection = sqlite3.connect(path)
-    with connection:
-        connection.execute("update samples set body = cast(x'ff' as text) where taken_at = 1000")
-    connection.close()
-    store = Store(path)
-    assert [samples.taken_at for samples in store.load_samples("x", since=0)] == [1060]
-    store.close()
-
-
 def test_a_file_that_becomes_corrupt_in_use_is_set_aside(path: Path) -> None:
     """A file that a write finds corrupt is set aside, and the write goes to a new file."""
     filled(path)

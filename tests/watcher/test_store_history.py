@@ -1,11 +1,7 @@
 """The history of nodes' use over the last hours, in a file that survives a crash."""
 
 import random
-import signal
 import sqlite3
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from support.histories import save_fetch
-from support.servers import wait_until
+from support.killed import integrity, run_and_kill
 
 from watcher.history import BadHistoryQuery, History, Steps, start_time, step_seconds
 from watcher.store import Store, history_blocks, schema
@@ -270,25 +266,6 @@ def test_unreadable_history_is_a_gap(store: Store, path: Path) -> None:
     assert np.flatnonzero(~np.isnan(stored(store, START, 121).of("CPU")[0])).tolist() == [61, 120]
 
 
-def test_a_file_without_history_tables_is_migrated(path: Path) -> None:
-    """A file of the previous version keeps its snapshots and gets the history tables."""
-    store = Store(path)
-    save_fetch(store, START, {"a": 1})
-    store.close()
-    connection = sqlite3.connect(path)
-    with connection:
-        for table in ("history_nodes", "history_minutes", "history_blocks", "history_apart"):
-            connection.execute(f"drop table {table}")
-        connection.execute("delete from _sqlite_migrations where name like 'create_history%'")
-    connection.close()
-    again = Store(path)
-    assert again.set_aside is None
-    assert again.load_snapshots(["x"], ["15m"])["15m"].timestamp == START
-    save_fetch(again, START + 60, {"a": 2})
-    np.testing.assert_array_equal(stored(again, START, 2).of("CPU")[0], [np.nan, 2])
-    again.close()
-
-
 @given(st.lists(st.integers(0, 0xFFFF), min_size=1, max_size=40), st.integers(0, 2**32 - 1))
 def test_packing_round_trip(special: list[int], seed: int) -> None:
     """Unpacking a packed block, or some of its rows, returns the same bits."""
@@ -345,8 +322,7 @@ from support.histories import save_fetch
 from watcher.store import Store
 
 store = Store(Path({path!r}))
-first = int(sys.argv[1])
-for number in range(first, first + 10**5):
+for number in range({first}, {first} + 10**5):
     save_fetch(store, 60 * number, {{f"node-{{each}}": number % 100 for each in range(200)}})
     print(number, flush=True)
 """
@@ -355,18 +331,10 @@ for number in range(first, first + 10**5):
 @pytest.mark.parametrize("times", [2, pytest.param(20, marks=pytest.mark.slow)])
 def test_killed_in_the_middle_of_writes(path: Path, times: int) -> None:
     """After kill -9 the history has complete minutes with all nodes, across hours."""
-    program = WRITER.format(tests=str(Path(__file__).parents[1]), path=str(path))
-    random_ = random.Random(903)
-    done, first = path.with_name("done"), START // 60
+    random_, first = random.Random(903), START // 60
     for _ in range(times):
-        with done.open("wb") as output:
-            process = subprocess.Popen([sys.executable, "-c", program, str(first)], stdout=output)
-        wait_until(lambda: done.read_text().count("\n") >= 65, "the writer writes")
-        time.sleep(random_.uniform(0, 0.05))
-        process.send_signal(signal.SIGKILL)
-        process.wait(10)
-        committed = int(done.read_text().split()[-1])
-        assert rows(path, "pragma integrity_check") == [("ok",)]
+        committed = run_and_kill(WRITER, path, random_, lines=65, first=first)
+        assert integrity(path) == "ok"
         store = Store(path)
         history = stored(store, 60 * first, committed + 1 - first)
         store.close()

@@ -1,16 +1,12 @@
 """Live learning of workloads: from rounds of pod use to the learner, and its state in the store, also after kill -9."""
 
 import random
-import signal
 import sqlite3
-import subprocess
-import sys
-import time
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
+from support.killed import integrity, run_and_kill
 from support.servers import wait_until
 from support.workload_rounds import GIB, START, STEP, measured
 
@@ -145,20 +141,6 @@ def test_an_unreadable_state_is_reported(path, caplog):
     store.close()
 
 
-def test_a_file_without_the_table_is_migrated(path):
-    """A file of the previous version keeps its tables and gets the table of the learner."""
-    Store(path).close()
-    connection = sqlite3.connect(path)
-    with connection:
-        connection.execute("drop table workload_state")
-        connection.execute("delete from _sqlite_migrations where name = 'create_workload_state'")
-    connection.close()
-    store = Store(path)
-    LearnerService(store, "x").observe(*measured(0))
-    assert (store.set_aside, store.failure, len(UsageTables(store, "x").load_state())) == (None, "", 2)
-    store.close()
-
-
 def test_a_watcher_learns_in_the_background(watch, path):
     """A running service learns from its rounds of pod use, and its store has what was learned."""
     service = watch("--provider", "Fake", store=path, TRIMARAN_FAKE__PODS="40")
@@ -182,7 +164,7 @@ from watcher.store import Store
 from watcher.usage.learn.learner_service import LearnerService
 
 learning = LearnerService(Store(Path({path!r})), "x")
-for number in range(int(sys.argv[1]), 10**5):
+for number in range({first}, 10**5):
     learning.observe(*measured(number))
     print(number, flush=True)
 """
@@ -191,20 +173,10 @@ for number in range(int(sys.argv[1]), 10**5):
 @pytest.mark.parametrize("times", [2, pytest.param(20, marks=pytest.mark.slow)])
 def test_killed_in_the_middle_of_writes(path, times):
     """After kill -9 the state is that of whole rounds, at least all committed ones, and equal to an unbroken run."""
-    program = WRITER.format(tests=str(Path(__file__).parents[2]), path=str(path))
-    random_, done = random.Random(35), path.with_name("done")
-    unbroken, next_round = LearnerService(Store(None), "x"), 0
+    random_, unbroken, next_round = random.Random(35), LearnerService(Store(None), "x"), 0
     for _ in range(times):
-        with done.open("wb") as output:
-            process = subprocess.Popen([sys.executable, "-c", program, str(next_round)], stdout=output)
-        wait_until(lambda: done.read_text().count("\n") >= 20, "the writer writes")
-        time.sleep(random_.uniform(0, 0.05))
-        process.send_signal(signal.SIGKILL)
-        process.wait(10)
-        committed = int(done.read_text().split()[-1])
-        connection = sqlite3.connect(path)
-        assert connection.execute("pragma integrity_check").fetchone() == ("ok",)
-        connection.close()
+        committed = run_and_kill(WRITER, path, random_, lines=20, first=next_round)
+        assert integrity(path) == "ok"
         store = Store(path)
         learning = LearnerService(store, "x")
         last = round((learning.table().timestamp - START) / STEP)

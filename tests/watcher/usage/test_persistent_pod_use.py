@@ -2,18 +2,13 @@
 
 import math
 import random
-import signal
 import sqlite3
-import subprocess
-import sys
-import time
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
+from support.killed import integrity, run_and_kill
 from support.pod_rounds import BEGIN, ROUND, a_pod, pod_round, use_of_pods
-from support.servers import wait_until
 
 from watcher.pod_use_table import STEPS, PodUseTable
 from watcher.store import Store
@@ -235,31 +230,17 @@ def test_damaged_blocks_are_left_out(path, caplog):
     store.close()
 
 
-def test_a_file_of_the_previous_version_is_migrated(path):
-    """A file without the tables of pods keeps what it has and gets them."""
-    Store(path).close()
-    connection = sqlite3.connect(path)
-    with connection:
-        for table in ("pod_use_pods", "pod_use_blocks"):
-            connection.execute(f"drop table {table}")
-        connection.execute("delete from _sqlite_migrations where name = 'create_pod_use'")
-    connection.close()
-    store = Store(path)
-    keeping(store).observe(*pod_round(0))
-    assert (store.set_aside, store.failure, len(UsageTables(store, "x").load_pods().blocks)) == (None, "", 1)
-    store.close()
-
-
 WRITER = """
 import sys
 from pathlib import Path
 sys.path.insert(0, {tests!r})
+from support.killed import integrity, run_and_kill
 from support.pod_rounds import pod_round
 from watcher.store import Store
 from watcher.usage.history.persistent_pod_use import PersistentPodUse
 
 kept = PersistentPodUse(Store(Path({path!r})), "x", dict)
-for number in range(int(sys.argv[1]), 10**5):
+for number in range({first}, 10**5):
     kept.observe(*pod_round(number))
     print(number, flush=True)
 """
@@ -268,17 +249,10 @@ for number in range(int(sys.argv[1]), 10**5):
 @pytest.mark.parametrize("times", [2, pytest.param(20, marks=pytest.mark.slow)])
 def test_killed_in_the_middle_of_writes(path, times):
     """After kill -9 the use is that of whole rounds, at least all committed ones, and equal to an unbroken run."""
-    program = WRITER.format(tests=str(Path(__file__).parents[2]), path=str(path))
-    random_, done = random.Random(36), path.with_name("done")
-    unbroken, next_round = keeping(Store(None)), 0
+    random_, unbroken, next_round = random.Random(36), keeping(Store(None)), 0
     for _ in range(times):
-        with done.open("wb") as output:
-            process = subprocess.Popen([sys.executable, "-c", program, str(next_round)], stdout=output)
-        wait_until(lambda: done.read_text().count("\n") >= 15, "the writer writes")
-        time.sleep(random_.uniform(0, 0.05))
-        process.send_signal(signal.SIGKILL)
-        process.wait(10)
-        committed = int(done.read_text().split()[-1])
+        committed = run_and_kill(WRITER, path, random_, lines=15, first=next_round)
+        assert integrity(path) == "ok"
         store = Store(path)
         table = keeping(store).table(NODES)
         last = round((table.timestamp - BEGIN) / ROUND)
