@@ -48,5 +48,5 @@ def test_a_missing_ca_file_is_named_at_once() -> None:
 
 def test_an_empty_address_is_no_embedded_watcher() -> None:
     """An address that was not set must not start a watcher of this machine."""
-    with pytest.raises(ValueError, match="must be a URL such as http://trimaran:2020, got ''"):
+    with pytest.raises(ValueError, match="URL"):
         connect("")

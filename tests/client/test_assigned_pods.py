@@ -142,7 +142,7 @@ def test_only_deleted_and_finished_pods_are_dropped(told, is_kept):
 @pytest.mark.parametrize("at", [float("nan"), float("inf"), float("-inf")])
 def test_a_time_must_be_finite(at):
     """A time that is not finite is rejected with the pod's name, since it would break the order."""
-    with pytest.raises(ValueError, match=r"pod default/web: at must be a time"):
+    with pytest.raises(ValueError, match="default/web: at "):
         AssignedPods().assign(pod(), "a", at)
 
 

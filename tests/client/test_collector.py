@@ -126,7 +126,7 @@ def test_metrics_above_the_maximum_age_are_refused(clock):
     subject = collector(ScriptedClient(metrics(), WatcherUnavailable("it is down")), clock, max_age_seconds=120)
     subject.refresh()
     subject.refresh()
-    with pytest.raises(StaleMetrics, match=r"130 s.* 120;.*it is down"):
+    with pytest.raises(StaleMetrics, match=r"130 .* 120.*it is down"):
         subject.snapshot()
 
 
@@ -255,7 +255,7 @@ def test_a_closed_collector_cannot_be_started(clock):
     subject = collector(ScriptedClient(metrics()), clock)
     subject.start()
     subject.close()
-    with pytest.raises(RuntimeError, match="are closed"):
+    with pytest.raises(RuntimeError, match="closed"):
         subject.start()
     assert collectors() == 0
 

@@ -104,7 +104,7 @@ def test_close_cancels_a_current_call():
         reader.join(timeout=60)
         assert not reader.is_alive()
     assert "is closed" in str(failures[0])
-    with pytest.raises(WatcherUnavailable, match="is closed"):
+    with pytest.raises(WatcherUnavailable, match="closed"):
         client.metrics()
 
 
@@ -123,7 +123,7 @@ def test_a_too_large_body_is_given_up(monkeypatch: pytest.MonkeyPatch, packed: b
     """A body above the size limit, counted after decompression, raises BadAnswer."""
     monkeypatch.setattr(session, "_MAX_BYTES", 2 << 20)
     with serving(lambda handler: spaces(handler, packed)) as fake, ServiceClient(fake.url) as client:
-        with pytest.raises(BadAnswer, match="larger than 2 MiB"):
+        with pytest.raises(BadAnswer, match="2 MiB"):
             client.metrics()
     assert len(fake.requests) == 1
 
@@ -135,7 +135,7 @@ def test_redirects_are_not_followed(status: int):
         target = f"{other.url.replace('//', '//me:hush@')}/login?key=hush"
         with serving(lambda handler: reply(handler, b"", status, Location=target)) as fake:
             with ServiceClient(fake.url, token="t" * 20, headers={"X-Api-Key": "secret"}) as client:
-                with pytest.raises(BadAnswer, match=f"redirects to '{other.url}/login'") as caught:
+                with pytest.raises(BadAnswer, match=f"'{other.url}/login'") as caught:
                     client.metrics()
                 assert "redirects to" in client.health()[0]
     assert other.requests == []
@@ -146,7 +146,7 @@ def test_redirects_are_not_followed(status: int):
 def test_a_redirect_to_an_invalid_url_is_reported(location: str):
     """A redirect to an invalid URL raises the same error as any redirect."""
     with serving(lambda handler: reply(handler, b"", 302, Location=location)) as fake:
-        with ServiceClient(fake.url) as client, pytest.raises(BadAnswer, match="redirects to"):
+        with ServiceClient(fake.url) as client, pytest.raises(BadAnswer, match="redirects"):
             client.metrics()
 
 

@@ -170,18 +170,6 @@ def test_a_hanging_provider_does_not_delay_fresh_metrics(tmp_path, monkeypatch):
         assert waits == [Settings().watch.fetch_timeout_seconds]
 
 
-def test_connect_without_an_address_embeds_a_watcher():
-    """connect() without an address embeds a watcher."""
-    with connect(settings=Settings(provider=ProviderSettings(name="Host"))) as client:
-        (node,) = client.metrics().data.values()
-    assert {(metric.type, metric.operator) for metric in node.metrics} >= {
-        ("CPU", "AVG"),
-        ("CPU", "STD"),
-        ("Memory", "AVG"),
-        ("Memory", "STD"),
-    }
-
-
 def test_connect_with_an_address_returns_a_service_client():
     """connect() with an address returns a ServiceClient, and rejects settings."""
     with connect("http://127.0.0.1:1") as client:

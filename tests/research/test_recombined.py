@@ -188,7 +188,7 @@ def test_nothing_is_written_over(
         write_trace(trace, tmp_path / trace.name)
     into = tmp_path / folders[0] if there == "folder" else tmp_path / folders[0] / "world.json"
     monkeypatch.setattr(sys, "argv", ["recombined.py", "--into", str(into), *folders])
-    with pytest.raises(SystemExit, match="not an empty folder"):
+    with pytest.raises(SystemExit, match="empty"):
         script.main()
     monkeypatch.setattr(sys, "argv", ["recombined.py", "--into", str(into), *folders, str(tmp_path / "none")])
     with pytest.raises(SystemExit, match="none: "):

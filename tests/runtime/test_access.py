@@ -312,15 +312,6 @@ def test_the_port_for_the_go_dialect(locked: ConfigureAccess) -> None:
     assert api.get("/compat/watcher").status_code == 401
 
 
-def test_headers_do_not_change_the_port(locked: ConfigureAccess) -> None:
-    """Headers that name the open port have no effect."""
-    api = locked(token=TOKEN, compat_port=2021)
-    pretended = {"Host": "x:2021", "X-Forwarded-Port": "2021", "Server-Port": "2021", "X-Forwarded-For": "127.0.0.1"}
-    # Werkzeug's test client sets SERVER_PORT from Host; a server does not.
-    overrides = {"SERVER_PORT": "2020"}
-    assert api.client.get("/compat/watcher", headers=pretended, environ_overrides=overrides).status_code == 401
-
-
 def test_a_request_without_a_client_certificate(locked: ConfigureAccess, tmp_path: Path) -> None:
     """Without a client certificate, a request with a token is a 403, and probes are open."""
     api = locked(token=TOKEN, certificate=tmp_path, client_ca_file=tmp_path)
@@ -364,11 +355,3 @@ def handshaken(tls: TlsContext, context: ssl.SSLContext, session: Any = None) ->
         with client.result() as opposite:
             assert opposite.recv(1) == b"x"
             yield secured, opposite
-
-
-def test_everything_is_open_by_default(ready_api: Api) -> None:
-    """Without settings every route is open, with reasons."""
-    ready_api.fail("15m", "10m", "5m")
-    ready_api.now += 301
-    ready_api.watcher.fetch_once()
-    assert "no route" in check_error(ready_api.get("/watcher"), 404, "stale")

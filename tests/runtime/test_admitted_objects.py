@@ -92,7 +92,7 @@ def test_years_that_python_lacks_saturate(text: str) -> None:
     seconds = unix_seconds(text, "metadata")
     assert seconds is not None
     assert abs(seconds) > 6e10
-    with pytest.raises(ValueError, match="invalid time"):
+    with pytest.raises(ValueError, match="time"):
         unix_seconds("yesterday", "metadata")
 
 

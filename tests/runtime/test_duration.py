@@ -21,6 +21,6 @@ def test_durations(text: str, seconds: int) -> None:
 )  # fmt: skip
 def test_other_texts_are_rejected(text: str) -> None:
     """Any other text, and zero, is rejected with a short message that has an example."""
-    with pytest.raises(ValueError, match="not a duration such as 15m") as caught:
+    with pytest.raises(ValueError, match="15m") as caught:
         duration.seconds(text)
     assert len(str(caught.value)) < 120

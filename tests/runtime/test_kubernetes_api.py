@@ -158,11 +158,6 @@ def test_an_untrusted_server_gets_no_request(fake: FakeKubernetes) -> None:
     assert names(ProviderSettings(address=fake.url, token=TOKEN, insecure_skip_verify=True)) == ["a"]
 
 
-def test_a_kubeconfig_with_a_token(fake: FakeKubernetes) -> None:
-    """Server, CA and token are read from the kubeconfig."""
-    assert names(ProviderSettings(kube_config=fake.kube_config())) == ["a"]
-
-
 def test_a_kubeconfig_without_verification_is_a_finding(fake: FakeKubernetes, tmp_path: Path) -> None:
     """insecure-skip-tls-verify of the kubeconfig gives a finding that names provider.ca_file."""
     fake.metrics["a"] = node_metrics("a", "1", "1Gi", time.time())

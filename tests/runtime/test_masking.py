@@ -136,7 +136,7 @@ def test_a_rejected_url_is_shown_without_secrets(address: str) -> None:
     with pytest.raises(SettingsError) as caught:
         load(WatcherSettings, {"provider.address": address})
     check_redacted(str(caught.value))
-    with pytest.raises(ValueError, match="must be a URL such as") as refused:
+    with pytest.raises(ValueError, match="URL") as refused:
         ServiceClient(address)
     check_redacted(str(refused.value))
 

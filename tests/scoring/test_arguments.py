@@ -138,6 +138,10 @@ def weight(number):
         ("LowRiskOverCommitment", {"riskLimitWeights": [1]}, "riskLimitWeights:"),
         ("LowRiskOverCommitment", {"resources": ["cpu", "cpu"]}, "resources[1]: cpu is listed twice"),
         ("CongestionCost", {"resources": [{"name": "cpu", "power": 65}]}, "resources[0].power:"),
+        ("CongestionCost", {"resources": [{"name": "cpu", "target": 0}]}, "resources[0].target:"),
+        ("CongestionCost", {"resources": [{"name": "pods"}]}, "resources[0].name: 'pods' has no measured load"),
+        ("CongestionCost", {"resources": [{"name": "cpu"}, {"name": "cpu"}]}, "resources[1]: cpu is listed twice"),
+        ("CongestionCost", {"learnt": 1.5}, "learnt: "),
         ("Peaks", {"nodePowerModel": {"n1": {"k1": NAN}}}, "nodePowerModel.n1.k1:"),
         (FIT, {"scoringStrategy": weight(101)}, "scoringStrategy.resources[0].weight:"),
         (FIT, {"scoringStrategy": weight(-1)}, "scoringStrategy.resources[0].weight: must be at least 1, got -1"),
@@ -164,7 +168,7 @@ def test_the_configuration_reports_the_same_errors(plugin, arguments, message):
 
 def test_arguments_that_are_no_mapping_are_refused():
     """The error names the plugin's arguments as a whole."""
-    with pytest.raises(ValueError, match=r"^LowRiskOverCommitmentArgs: must be a mapping"):
+    with pytest.raises(ValueError, match=r"^LowRiskOverCommitmentArgs: "):
         plugin_from_config("LowRiskOverCommitment", [])
 
 

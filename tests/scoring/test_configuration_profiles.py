@@ -280,9 +280,9 @@ SET = "profiles: [{{plugins: {{{0}: {{{1}: [{{name: {2}}}]}}}}}}]"
 )
 def test_a_misspelt_plugin_is_refused(text, path):
     """kube-scheduler does not start with such a file, or ignores the entry; the error suggests the right name."""
-    with pytest.raises(UnknownPlugin, match="did you mean TargetLoadPacking") as refused:
+    with pytest.raises(UnknownPlugin, match=r"'TargetLoadPackng' .*TargetLoadPacking") as refused:
         read(text)
-    assert str(refused.value).startswith(f"{path}: no plugin named 'TargetLoadPackng' is known; did you mean Target")
+    assert str(refused.value).startswith(f"{path}: ")
     assert refused.value.name == "TargetLoadPackng"
     for allow in (["TargetLoadPackng"], None):
         assert read(text, allow=allow).profile()

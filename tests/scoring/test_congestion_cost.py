@@ -334,20 +334,3 @@ def test_arguments_are_read():
     )
     assert plugin == CongestionCost((CongestedResource(CPU_LOAD, 70.0, 4.0), CongestionCost().resources[1]), 0.2, 2.0)
     assert plugin_from_config("CongestionCost") == CongestionCost()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"resources": [{"name": "cpu", "target": 0}]}, r"resources\[0\]\.target: must be above 0 and at most 100"),
-        ({"resources": [{"name": "cpu", "power": 0.5}]}, r"resources\[0\]\.power: must be from 1 to 64, got 0\.5"),
-        ({"resources": [{"name": "pods"}]}, r"resources\[0\]\.name: 'pods' has no measured load"),
-        ({"resources": [{"name": "cpu"}, {"name": "cpu"}]}, r"resources\[1\]: cpu is listed twice"),
-        ({"learnt": 1.5}, r"CongestionCostArgs\.learnt: must be from 0 to 1, got 1\.5"),
-        ({"crowding": 0}, r"CongestionCostArgs\.crowding: must be from 1 to 1,000, got 0"),
-    ],
-)
-def test_invalid_arguments_are_refused(arguments, message):
-    """The error starts with the argument's name."""
-    with pytest.raises(ValueError, match=message):
-        plugin_from_config("CongestionCost", arguments)

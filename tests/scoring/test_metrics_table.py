@@ -68,7 +68,7 @@ def test_metrics_of_other_nodes_are_refused():
     """Aligned metrics work with a table of the same nodes only."""
     metrics = MetricsTable.align(snapshot(), NODES)
     assert TargetLoadPacking().score(Pod(), NodeTable(NODES.nodes), metrics).tolist() == [0, 0, 0]
-    with pytest.raises(ValueError, match="aligned to other nodes"):
+    with pytest.raises(ValueError, match="aligned"):
         TargetLoadPacking().score(Pod(), NodeTable([Node("x")]), metrics)
 
 
@@ -144,9 +144,9 @@ def test_values_of_other_nodes_are_not_checked():
     assert metrics.of("CPU").average.tolist() == [1, 0, 0]
 
 
-@pytest.mark.parametrize("end", ["soon", math.inf, 1e300, 2**63])
-def test_an_invalid_window_of_a_node_is_refused(end):
+@pytest.mark.parametrize("window", [{}, *({"window_start": 0, "window_end": end} for end in ("soon", math.inf, 2**63))])
+def test_an_invalid_window_of_a_node_is_refused(window):
     """The error names the node, also for numbers out of range."""
-    node = NodeMetrics((), {}, {"window_start": 0, "window_end": end})
+    node = NodeMetrics((), {}, {"window_end": 900, **window})
     with pytest.raises(ValueError, match="node b: metadata window_start"):
         MetricsTable.align(WatcherMetrics(900, Window("15m", 0, 900), "test", {"b": node}), NODES)

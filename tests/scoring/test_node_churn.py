@@ -373,10 +373,3 @@ def test_a_failed_update_is_made_again(nodes, judged):
         nodes.remove_nodes(leaving)
         scores, fresh = prepared.score(pod("pending")), profile.score(pod("pending"), nodes, known(nodes))
         assert (scores.names, scores.total.tolist()) == (fresh.names, fresh.total.tolist())
-
-
-def test_scoring_an_unknown_node_is_refused(nodes):
-    """Scoring a node that is not in the table raises an error that names the node."""
-    prepared = Profile.of(ImageLocality()).prepare(nodes, MetricsTable.empty(nodes))
-    with pytest.raises(KeyError, match="'z'"):
-        prepared.score(pod("pending"), among=["a", "z"])

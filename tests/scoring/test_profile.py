@@ -7,7 +7,6 @@ from scoring import (
     INFEASIBLE,
     Container,
     ImageLocality,
-    LoadVariationRiskBalancing,
     MetricsTable,
     Node,
     NodeResourcesAllocatable,
@@ -15,7 +14,6 @@ from scoring import (
     NodeResourcesFit,
     NodeTable,
     Pod,
-    PodState,
     Profile,
     ResourceList,
     TargetLoadPacking,
@@ -156,10 +154,3 @@ def test_duplicate_plugin_names_are_refused():
     """A profile with two plugins of the same name raises an error."""
     with pytest.raises(ValueError, match="NodeResourcesFit"):
         Profile.of(NodeResourcesFit("LeastAllocated"), NodeResourcesFit("MostAllocated"))
-
-
-def test_unknown_nodes_have_no_explanation(nodes):
-    """Explaining an unknown node raises an error that names the node."""
-    scores = Profile.of(PodState(), LoadVariationRiskBalancing()).score(pod(), nodes, no_metrics(nodes))
-    with pytest.raises(KeyError, match="elsewhere"):
-        scores.explain("elsewhere")

