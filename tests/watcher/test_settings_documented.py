@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from pydantic import BaseModel
 from support.documented import check_each_setting_is_documented
 
 from runtime.settings.loading import FILE_VARIABLE, display, environment_variable, load, setting_names
@@ -47,9 +48,19 @@ def test_documented_settings_exist() -> None:
     assert set(ROWS) == set(setting_names(WatcherSettings))
 
 
-def test_the_section_of_all_controllers_is_documented() -> None:
-    """Every setting of the section ``cluster`` has one row."""
-    check_each_setting_is_documented("settings.md", "cluster", ClusterSection())
+@pytest.mark.parametrize(
+    ("page", "name", "section"),
+    [
+        ("settings.md", "cluster", ClusterSection()),
+        ("extender.md", "extender", ExtenderSection()),
+        ("nodes.md", "nodes", NodesSection()),
+        ("rebalancer.md", "rebalance", RebalanceSection()),
+        ("scheduler.md", "scheduler", SchedulerSection()),
+    ],
+)
+def test_the_sections_of_other_programs_are_documented(page: str, name: str, section: BaseModel) -> None:
+    """Every setting of a section has one row in the docs, with its variable and default."""
+    check_each_setting_is_documented(page, name, section)
 
 
 def test_the_files_variable_is_documented() -> None:

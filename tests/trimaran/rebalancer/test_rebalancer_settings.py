@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.documented import check_each_setting_is_documented
 
 from runtime.errors import SettingsError
 from runtime.settings.loading import load
@@ -32,11 +31,6 @@ RULES_OF = {
     "excluded_labels": "pods.excluded_labels",
     "brake_failures": "brake.max_failures",
 }
-
-
-def test_each_setting_is_documented() -> None:
-    """Every setting of the section has one row in the docs, with its variable and default."""
-    check_each_setting_is_documented("rebalancer.md", "rebalance", SECTION)
 
 
 def test_the_defaults_are_those_of_the_rules() -> None:

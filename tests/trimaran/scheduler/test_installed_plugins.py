@@ -210,19 +210,6 @@ def test_new_metrics_requeue_the_pods_that_a_filter_refused_by_them(monkeypatch,
     assert bound.node_name == "b"
 
 
-@pytest.mark.parametrize(
-    ("point", "name", "points"), [("score", "OnlyFilter", "filter"), ("permit", "OnlyFilter", "filter")]
-)
-def test_a_point_that_it_does_not_implement_is_refused(site, point, name, points):
-    """A plugin at a point that its class does not implement is an error with the key and the points that it has."""
-    both(site)
-    with pytest.raises(
-        ValueError, match=rf"plugins\.{point}\.enabled\[0\]\.name: {name} does not implement {point}, only"
-    ):
-        read_setup(document({}, name, **{point: [name]}))
-    assert points in installed_plugins()[1].extension_point
-
-
 def test_an_unknown_argument_of_a_pure_filter_is_refused(site):
     """A typo in the arguments of a plugin that does not score is an error with its path."""
     both(site)

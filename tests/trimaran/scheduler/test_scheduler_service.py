@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import yaml
 from support.binding_api import BindingApi, refusal
-from support.documented import check_each_setting_is_documented
 from support.waiting import LIMIT_SECONDS
 
 from runtime.errors import SettingsError
@@ -238,11 +237,6 @@ def test_shared_nodes_are_found() -> None:
     (problem,) = node_sharing(nodes, [anywhere], ["ours"]).problems()
     assert "default/ours-1" in problem
     assert node_sharing(nodes[1:], [anywhere], ["ours"]).problems() == []
-
-
-def test_each_setting_is_documented() -> None:
-    """Every setting of the section has one row in the docs, with its variable and default."""
-    check_each_setting_is_documented("scheduler.md", "scheduler", load(SchedulerSettings).settings.scheduler)
 
 
 @pytest.mark.parametrize(

@@ -12,17 +12,14 @@ import requests
 from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
-from support.documented import check_each_setting_is_documented
 from support.extending import metrics
 from support.nodes_api import NodesApi, http_error
 
 from client import NoMetrics
-from runtime.settings.loading import load
 from trimaran.cli.main import main
 from trimaran.soft_taints import annotations
 from trimaran.soft_taints.hysteresis import HotNodeRule, node_loads
 from trimaran.soft_taints.node_state import NodeState, NodeStateCache
-from trimaran.soft_taints.settings import NodesSettings
 from trimaran.soft_taints.writer import NodeWriter, WritePlan
 from watcher.model import NodeMetrics, WatcherMetrics
 
@@ -686,11 +683,6 @@ def test_5000_nodes_stay_within_the_budget_and_do_not_flap() -> None:
 # -- the command --------------------------------------------------------------------------------------------------
 
 
-def test_each_setting_is_documented() -> None:
-    """Every setting of the section has one row in the docs, with its variable and default."""
-    check_each_setting_is_documented("nodes.md", "nodes", load(NodesSettings).settings.nodes)
-
-
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
@@ -708,9 +700,3 @@ def test_unusable_settings_are_reported(arguments: tuple[str, ...], why: str) ->
     done = CliRunner().invoke(main, ["nodes", *arguments])
     assert done.exit_code == 2
     assert why in done.output
-
-
-def test_load_is_the_higher_of_cpu_and_memory() -> None:
-    """The load of a node is the higher of CPU and memory."""
-    assert node_loads(metrics({"a": 12.0})) == {"a": 12.0}
-    assert Counter(node_loads(metrics({})).values()) == Counter()
