@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 from support.certificates import Authority
 from support.servers import Service, check_error, prometheus_arguments, send_raw, wait_until
 
-from client import AccessDenied, Collector, ServiceClient, WatcherUnavailable, connect
+from client import AccessDenied, ServiceClient, WatcherUnavailable
 from trimaran.cli.main import main
 
 Start = Callable[..., Service]
@@ -46,33 +46,6 @@ def run(*arguments: str) -> Result:
 
 
 pytestmark = pytest.mark.filterwarnings("ignore:Unverified HTTPS request")
-
-
-def test_tokens_end_to_end(watch: Start, tmp_path: Path) -> None:
-    """A client reads with a token or a token file, also after the service's tokens file was rotated."""
-    served, mine = tmp_path / "served", tmp_path / "mine"
-    served.write_text(f"{TOKEN}\n")
-    mine.write_text(f"{TOKEN}\n")
-    service = started(watch, f"server.tokens_file={served}")
-    with ServiceClient(service.url, token=TOKEN) as client:
-        assert len(client.metrics().data) == 3
-    for bad in (None, OTHER):
-        with ServiceClient(service.url, token=bad) as client, pytest.raises(AccessDenied, match="401"):
-            client.metrics()
-    with Collector(connect(service.url, token_file=mine)) as collector:
-        assert len(collector.snapshot().data) == 3
-    with ServiceClient(service.url, token_file=mine) as client:
-        assert client.health() == ()
-        served.write_text(f"{OTHER}\n")
-        with pytest.raises(AccessDenied):
-            client.metrics()
-        mine.write_text(f"{OTHER}\n")
-        assert len(client.metrics().data) == 3
-    served.write_text(f"{OTHER} 2020-01-01\n")
-    with ServiceClient(service.url, token_file=mine) as client, pytest.raises(AccessDenied):
-        client.metrics()
-    assert TOKEN not in service.log.read_text()
-    assert OTHER not in service.log.read_text()
 
 
 def test_token_from_the_environment(watch: Start) -> None:

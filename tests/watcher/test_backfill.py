@@ -79,14 +79,19 @@ def _fill(watcher: Watcher) -> None:
     watcher._backfill.fill_once()
 
 
-def test_first_day_is_filled(tmp_path: Path) -> None:
-    """After the first fetch the history has every minute of the last day, as fetches would have recorded it."""
-    clock = [float(_NOW)]
-    watcher = _watcher(tmp_path, _Tide(), clock)
+def _filled(folder: Path, provider: _Tide, **store: float) -> dict[int, float]:
+    """Return the values of a node by minute after the first fetch of a watcher and the fill."""
+    watcher = _watcher(folder, provider, [float(_NOW)], **store)
     watcher.fetch_once()
     _fill(watcher)
     minutes = _minutes(watcher)
     watcher.stop()
+    return minutes
+
+
+def test_first_day_is_filled(tmp_path: Path) -> None:
+    """After the first fetch the history has every minute of the last day, as fetches would have recorded it."""
+    minutes = _filled(tmp_path, _Tide())
     assert set(minutes) == set(range(_NOW // 60 - 1440, _NOW // 60 + 1))
     assert all(value == _percent(minute * 60) for minute, value in minutes.items())
 
@@ -130,13 +135,7 @@ def test_outage_of_the_source_is_filled_without_a_restart(tmp_path: Path) -> Non
 
 def test_refused_chunk_is_read_in_halves(tmp_path: Path) -> None:
     """A provider that refuses long ranges is asked for shorter ones, and every gap is filled."""
-    clock, provider = [float(_NOW)], _Tide(most=7)
-    watcher = _watcher(tmp_path, provider, clock, backfill_hours=2)
-    watcher.fetch_once()
-    _fill(watcher)
-    minutes = _minutes(watcher)
-    watcher.stop()
-    assert len(minutes) == 121
+    assert len(_filled(tmp_path, _Tide(most=7), backfill_hours=2)) == 121
 
 
 def test_failure_leaves_a_gap_that_is_filled_later(tmp_path: Path) -> None:
@@ -171,12 +170,7 @@ def _failing_after(provider: _Tide, calls: int):  # type: ignore[no-untyped-def]
 
 def test_large_clusters_are_filled_at_one_minute_of_five(tmp_path: Path) -> None:
     """With more than 1,000 nodes a filled day has a value every five minutes, so that it is complete in a minute."""
-    clock, provider = [float(_NOW)], _Tide(nodes=1001)
-    watcher = _watcher(tmp_path, provider, clock, backfill_hours=1)
-    watcher.fetch_once()
-    _fill(watcher)
-    minutes = _minutes(watcher)
-    watcher.stop()
+    minutes = _filled(tmp_path, _Tide(nodes=1001), backfill_hours=1)
     assert len(minutes) == 13
     assert all(minute % 5 == 0 for minute in minutes if minute != _NOW // 60)
 
@@ -185,10 +179,7 @@ def test_large_clusters_are_filled_at_one_minute_of_five(tmp_path: Path) -> None
 def test_nothing_is_read_when_switched_off(tmp_path: Path, settings: dict[str, float]) -> None:
     """With no hours to fill, or without a history, the provider is not asked for the past."""
     provider = _Tide()
-    watcher = _watcher(tmp_path, provider, [float(_NOW)], **settings)
-    watcher.fetch_once()
-    _fill(watcher)
-    watcher.stop()
+    _filled(tmp_path, provider, **settings)
     assert not provider.asked
 
 

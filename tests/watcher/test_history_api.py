@@ -118,26 +118,6 @@ def test_an_empty_history_knows_types_and_operators() -> None:
     bench.watcher.stop()
 
 
-def test_history_survives_a_restart(tmp_path: Path, api: Api) -> None:
-    """Another watcher on the same file returns the same history."""
-    before = api.get("/history?since=9m&step=60").json
-    api.watcher.stop()
-    again = Api(path=tmp_path / "watcher.sqlite", now=api.now)
-    assert again.get("/history?since=9m&step=60").json == before
-    again.watcher.stop()
-
-
-def test_history_requires_a_token() -> None:
-    """A service that requires a token requires it for the history too."""
-    from runtime.server.access import AccessCheck
-    from watcher.api.app import create_app
-
-    bench = Api()
-    app = create_app(bench.watcher, bench.telemetry, AccessCheck(token="0123456789abcdef"))
-    assert app.test_client().get("/history").status_code == 401
-    bench.watcher.stop()
-
-
 def test_both_clients_return_the_same(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     """The service client and the library client return the same arrays and raise the same errors."""
     library = LibraryClient.__new__(LibraryClient)

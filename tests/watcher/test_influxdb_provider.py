@@ -20,7 +20,7 @@ from support.servers import reply, serving
 
 from runtime.http.gather import Deadline
 from runtime.settings.loading import display, load
-from watcher.errors import ProviderAnswerError, ProviderError, ProviderRefused, ProviderUnavailable, SettingsError
+from watcher.errors import ProviderAnswerError, ProviderError, ProviderRefused, SettingsError
 from watcher.model import NodeMetrics, Window
 from watcher.providers.base import Check, Fetched
 from watcher.providers.influxdb.provider import InfluxDbProvider
@@ -396,19 +396,6 @@ def _base64(data: bytes) -> str:
 
 
 @pytest.mark.server
-def test_command_line(influxdb, database, watch):
-    """``trimaran watch`` with only address and database serves every window."""
-    influxdb.write(points("mem,host=a", "used_percent", TIMES, np.full(len(TIMES), 40.0)), database)
-    service = watch("--provider", "InfluxDB", "--address", influxdb.url, TRIMARAN_INFLUXDB__DATABASE=database)
-    for window in ("15m", "10m", "5m"):
-        served = service.wait_for(f"/watcher?window={window}").json()
-        assert (served["source"], served["window"]["duration"]) == ("InfluxDB", window)
-        assert served["data"]["a"]["metrics"][0] == {
-            "name": "telegraf:memory:percent", "type": "Memory", "operator": "AVG", "rollup": window, "value": 40,
-        }  # fmt: skip
-
-
-@pytest.mark.server
 def test_queries_on_the_page(influxdb, database, tmp_path):
     """The page's TOML is a valid settings file, and influxd returns percents for each of its queries."""
     (text,) = re.findall(r"```toml\n(.*?)```", PAGE.read_text(), flags=re.DOTALL)
@@ -562,7 +549,7 @@ def test_influxdb_cloud_does_not_report_its_version(influxdb2):
 def test_other_versions_need_a_setting(influxdb2):
     """3.x is an error with its version, which suggests influxdb.version."""
     influxdb2.version = "3.1.0"
-    with pytest.raises(ProviderAnswerError, match=r"3\.1\.0.*influxdb\.version to 1"):
+    with pytest.raises(ProviderAnswerError, match=r"3\.1\.0.*influxdb\.version"):
         fetch2(influxdb2)
 
 
@@ -735,15 +722,3 @@ def test_annotated_csv():
     assert np.isnan(found[3][1]["AVG"])
     assert len(found) == 4
     assert read_flux(b"\r\n").series == []
-
-
-@pytest.mark.server
-def test_stopped_server_is_unavailable(tmp_path):
-    """A refused connection after a good fetch names address and setting."""
-    with run_influxdb(tmp_path) as server, provider(server.url) as opened:
-        window = Window("15m", NOW - 900, NOW)
-        server.write([f"mem,host=a used_percent=40 {NOW - 5}"])
-        assert opened.fetch(window, Deadline.after(20)).nodes
-        server.stop()
-        with pytest.raises(ProviderUnavailable, match=r"provider\.address"):
-            opened.fetch(window, Deadline.after(20))

@@ -1,6 +1,5 @@
 """The service as its own process: its answers, crashes, restarts and signals."""
 
-import gzip
 import json
 import os
 import re
@@ -17,7 +16,7 @@ import pytest
 import requests
 from conftest import History
 from control_plane.clock import Clock
-from support.servers import Fake, Service, check_error, prometheus_arguments, send_raw, serving, two_nodes, wait_until
+from support.servers import Fake, Service, check_error, prometheus_arguments, serving, two_nodes, wait_until
 from support.starts import start_once
 from support.waiting import LIMIT_SECONDS
 
@@ -210,14 +209,6 @@ def test_json_logs(watch: Start, prometheus: Fake) -> None:
     assert any(line["message"] == "serving" and line["url"] == f"{service.url}/watcher" for line in lines)
 
 
-def test_kubernetes_service_variables_are_ignored(watch: Start, prometheus: Fake) -> None:
-    """Variables that Kubernetes sets for a Service named trimaran do not change the port."""
-    service = watch(
-        *prometheus_arguments(prometheus), TRIMARAN_PORT="tcp://10.0.0.1:2020", TRIMARAN_SERVICE_PORT="2020"
-    )
-    assert service.wait_for("/livez").status_code == 200
-
-
 def test_many_requests_at_once(watch: Start, prometheus: Fake) -> None:
     """Concurrent requests during changes of the snapshot all get complete documents."""
     service = watch(*prometheus_arguments(prometheus), *QUICK)
@@ -237,17 +228,6 @@ def test_many_requests_at_once(watch: Start, prometheus: Fake) -> None:
     for thread in threads:
         thread.join(60)
     assert wrong == []
-
-
-def test_bodies_are_compressed_on_the_wire(watch: Start, prometheus: Fake) -> None:
-    """The bytes sent for ``Accept-Encoding: gzip`` decompress to the plain document."""
-    service = watch(*prometheus_arguments(prometheus), "--interval", "100")
-    service.wait_for("/watcher")
-    request = "GET /watcher HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
-    _, headers, body = send_raw(service, f"{request}Accept-Encoding: gzip\r\n\r\n".encode())
-    _, _, plain = send_raw(service, f"{request}\r\n".encode())
-    assert headers["content-encoding"] == "gzip"
-    assert gzip.decompress(body) == plain
 
 
 def test_port_zero_selects_a_free_port(watch: Start) -> None:

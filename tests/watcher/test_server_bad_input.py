@@ -116,18 +116,10 @@ def test_a_corrupt_store_is_set_aside(watch: Start, prometheus: Fake, tmp_path: 
     assert "trimaran_store_set_aside_total 1.0" in service.get("/metrics").text
 
 
-def test_host_names_of_any_kind(watch: Start, prometheus: Fake) -> None:
-    """Malformed node names and requests each get a short JSON error, and the service continues."""
+def test_malformed_requests(watch: Start, prometheus: Fake) -> None:
+    """Malformed requests each get a short JSON error, and the service continues."""
     service = watch(*prometheus_arguments(prometheus), *QUICK)
     service.wait_for("/watcher")
-    for name in ("%22%27", "a%0Ab", "%00", "%ff", "a%0d%0aSet-Cookie:%20x=1", "..%2f..%2fetc%2fpasswd", "%F0%9F%92%A9"):
-        for path in (f"/watcher/{name}", f"/watcher?host={name}", f"/compat/watcher/{name}"):
-            status, headers, body = send_raw(
-                service, f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode()
-            )
-            assert (status, headers["content-type"]) == (404, "application/json")
-            assert json.loads(body)["error"]["code"] in {"unknown_node", "not_found"}
-            assert "set-cookie" not in headers
     long = "x" * 10_000
     for request, expected in (
         (f"GET /watcher/{long} HTTP/1.1\r\nHost: x\r\n\r\n", 414),

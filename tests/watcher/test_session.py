@@ -52,14 +52,6 @@ def test_close_closes_idle_connections() -> None:
         assert connection.sock is None
 
 
-def test_response_can_be_read() -> None:
-    """The body of a good response is available as bytes, text and JSON."""
-    with serving(lambda handler: reply(handler, {"a": 1})) as fake:
-        response = ask(fake.url)
-    assert response.json() == {"a": 1}
-    assert response.text == '{"a": 1}'
-
-
 @pytest.mark.parametrize(
     ("status", "kind", "words"),
     [

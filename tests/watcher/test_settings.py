@@ -116,12 +116,6 @@ def test_default_path_of_the_store(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     assert load(WatcherSettings).settings.store.path == Path("/home/someone/.local/state/trimaran/watcher.sqlite")
 
 
-def test_the_default_provider_in_a_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With KUBERNETES_SERVICE_HOST set, the default provider is the metrics server."""
-    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
-    assert load(WatcherSettings).settings.provider.name == "KubernetesMetricsServer"
-
-
 @pytest.mark.parametrize(
     ("name", "setting", "text", "value"),
     [

@@ -144,15 +144,6 @@ def test_substitutes_are_not_stored(tmp_path: Path) -> None:
     again.watcher.stop()
 
 
-@pytest.mark.parametrize("window", ["6h", "", "900s", "x" * 10_000])
-def test_an_unknown_window_lists_the_known_ones(bench: Bench, window: str) -> None:
-    """An unknown window is refused with a bounded message that lists the configured windows."""
-    bench.watcher.fetch_once()
-    with not_served(MetricsCode.UNKNOWN_WINDOW, match="15m, 10m, 5m") as caught:
-        bench.watcher.published(window)
-    assert len(str(caught.value)) < 200
-
-
 def test_windows_and_default_are_settings() -> None:
     """Windows are configurable; 6h is the default only if it is set, and falls back to shorter windows only."""
     bench = Bench(windows=["6h", "30m", "90s"], default_window="6h")
@@ -167,16 +158,6 @@ def test_windows_and_default_are_settings() -> None:
     bench.watcher.fetch_once()
     assert bench.served() == ("90s", "shorter_window")
     bench.watcher.stop()
-
-
-def test_before_the_first_fetch(bench: Bench) -> None:
-    """Before the first fetch the watcher is alive, has no metrics, and is neither ready nor healthy."""
-    with not_served(MetricsCode.NO_METRICS):
-        bench.watcher.published()
-    assert not bench.watcher.is_ready()
-    assert "nothing was fetched since the start" in bench.watcher.health().reasons
-    assert bench.watcher.is_alive()
-    assert bench.watcher.newest() is None
 
 
 def metrics_of(value: float) -> NodeMetrics:

@@ -346,13 +346,6 @@ def test_the_loop_continues_after_any_failure(monkeypatch: pytest.MonkeyPatch) -
     assert not started("watching")
 
 
-def test_a_loop_that_does_not_tick_is_not_alive(bench: Bench) -> None:
-    """is_alive() is false if the loop has not begun a fetch for much longer than a fetch may take."""
-    assert bench.watcher.is_alive()
-    bench.watcher._loop._ticked_at -= 60 + 2 * 30 + 31
-    assert not bench.watcher.is_alive()
-
-
 def test_stopping_closes_the_store_even_if_the_provider_does_not_close(tmp_path: Path) -> None:
     """A provider whose close() raises does not keep the store open, and stop() can be called twice."""
     bench = Bench(tmp_path / "store.sqlite")

@@ -286,7 +286,7 @@ def test_a_wrong_body_is_refused(change):
     kept = keeping(Store(None))
     kept.observe(use_of_pods(BEGIN, ("web", "main", 0.5, 2)), {PodKey("shop", "web"): a_pod("web", "n1")})
     document = orjson.loads(encode_pod_use(kept.table(["n1"])))
-    with pytest.raises(WireError, match="pods"):
+    with pytest.raises(WireError):
         decode_pod_use(orjson.dumps({**document, **change}))
 
 
