@@ -3,7 +3,7 @@
 import random
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import orjson
@@ -28,19 +28,29 @@ def cluster(folder: Path, names: Sequence[str]) -> Iterator[FakeKubernetes]:
         yield kubernetes
 
 
-@contextmanager
-def extender(folder: Path, kubernetes: FakeKubernetes, watcher: str, *settings: str) -> Iterator[str]:
+def extender(folder: Path, kubernetes: FakeKubernetes, watcher: str, *settings: str) -> AbstractContextManager[str]:
     """Run ``trimaran extender`` with decisions open to every client; yield its address."""
+    options = ["extender.mode=active", "extender.explain=open", "extender.deadline_seconds=5", *settings]
+    return run_extender(folder, kubernetes, watcher, *options, probe="readyz")
+
+
+@contextmanager
+def run_extender(
+    folder: Path, kubernetes: FakeKubernetes, watcher: str, *settings: str, probe: str = "livez"
+) -> Iterator[str]:
+    """Run ``trimaran extender``; yield its address once a probe succeeds. Its authority is in ``ca.pem``."""
     scheduler = folder / "scheduler.yaml"
     scheduler.write_text(yaml.safe_dump(dict(CONFIGURATION)))
-    options = ["extender.mode=active", "extender.explain=open", "extender.deadline_seconds=5", *settings]
     command = [
         "extender", "--config", scheduler, "--kube-config", kubernetes.kube_config(),
-        "--watcher", watcher, "--port", "0", *(each for option in options for each in ("--set", option)),
+        "--watcher", watcher, "--port", "0", *(word for each in settings for word in ("--set", each)),
     ]  # fmt: skip
     process = TrimaranProcess(command, folder / "extender.log")
     try:
-        process.wait_until(lambda: requests.get(f"{process.url}/readyz", timeout=5).ok, "the extender is ready")
+        trust = str(folder / "ca.pem") if process.url.startswith("https:") else True
+        process.wait_until(
+            lambda: requests.get(f"{process.url}/{probe}", timeout=20, verify=trust).ok, f"{probe} succeeds"
+        )
         yield process.url
     finally:
         process.terminate()

@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import NoReturn
@@ -69,6 +70,26 @@ def run_apart(folder: Path, *arguments: object, before: str = "") -> Apart:
     for package in ("distributed", "joblib"):
         pytest.importorskip(package, reason=f"pip install {package}")
     return Apart(folder, before, tuple(map(str, arguments)))
+
+
+@pytest.fixture
+def replaying(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[ReplayTask]]:
+    """Return a function that lets Ctrl-C interrupt the replays after some, and returns the list of those that ran."""
+
+    def interrupt(after: int | None = None) -> list[ReplayTask]:
+        ran: list[ReplayTask] = []
+
+        def run_some(tasks, jobs, scheduler):
+            for task in tasks:
+                if len(ran) == after:
+                    raise KeyboardInterrupt
+                ran.append(task)
+                yield run_replay(task)
+
+        monkeypatch.setattr(replay_batch, "run_replays", run_some)
+        return ran
+
+    return interrupt
 
 
 @pytest.mark.slow
@@ -161,50 +182,35 @@ def test_a_repeated_list_of_factors_is_added(worlds: list[Path], monkeypatch: py
 
 
 def test_after_an_interruption_policies_are_compared_by_the_same_seeds(
-    worlds: list[Path], monkeypatch: pytest.MonkeyPatch
+    worlds: list[Path], replaying: Callable[..., list[ReplayTask]]
 ) -> None:
     """A policy with fewer seeds than another counts with those of both; text and JSON have no other means."""
     command = ("compare", "--trace", worlds[0], "--policy", "random", "--policy", "default", "--seeds", "2")
-
-    def interrupted(tasks, jobs, scheduler):
-        yield from map(run_replay, tasks[:3])  # both seeds of random, the first of default
-        raise KeyboardInterrupt
-
     first_seed = json.loads(run(*command[:-1], "1", "--json").stdout)
-    monkeypatch.setattr(replay_batch, "run_replays", interrupted)
+    replaying(3)  # both seeds of random, the first of default
     stopped = run(*command, "--json")
     assert (json.loads(stopped.stdout), stopped.exit_code) == (first_seed, 1)
+    replaying(3)
     assert "default" in run(*command).stdout
 
 
-def test_an_interrupted_run_is_resumed(worlds: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_run_is_resumed(
+    worlds: list[Path], tmp_path: Path, replaying: Callable[..., list[ReplayTask]]
+) -> None:
     """After Ctrl-C finished replays are printed and stored; the same command then runs only the missing ones."""
     command = ("compare", "--trace", *worlds, "--policy", "default", "--resume-file", tmp_path / "kept", "--json")
     whole = json.loads(run(*command[:-3], "--json").stdout)
-
-    def interrupted(tasks, jobs, scheduler):
-        yield run_replay(tasks[0])
-        raise KeyboardInterrupt
-
-    replayed = []
-
-    def counted(tasks, jobs, scheduler):
-        for task in tasks:
-            replayed.append(task.folder.name)
-            yield run_replay(task)
-
-    monkeypatch.setattr(replay_batch, "run_replays", interrupted)
+    replaying(1)
     stopped = run(*command)
     assert json.loads(stopped.stdout) == {"one": whole["one"]}
     assert stopped.exit_code == 1  # scripts must not take a partial result for a complete one
     assert "1 of 2" in stopped.stderr
     with (tmp_path / "kept").open("a") as file:
         file.write('{"key": "half a li')
-    monkeypatch.setattr(replay_batch, "run_replays", counted)
-    assert json.loads(run(*command).stdout) == whole
-    assert replayed == ["two"]
-    assert json.loads(run(*command).stdout) == whole
-    assert replayed == ["two"]  # no replay runs twice, despite the truncated line
+    ran = replaying()
+    for _ in range(2):
+        assert json.loads(run(*command).stdout) == whole
+        assert [task.folder.name for task in ran] == ["two"]  # no replay runs twice, despite the truncated line
 
 
 def test_sigterm_is_handled_like_ctrl_c(worlds: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -289,14 +295,9 @@ def test_results_of_changed_code_are_not_reused(
     assert len((tmp_path / "kept").read_text().splitlines()) == 2
 
 
-def test_an_interruption_ends_the_whole_sweep(worlds: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interruption_ends_the_whole_sweep(worlds: list[Path], replaying: Callable[..., list[ReplayTask]]) -> None:
     """Ctrl-C ends the replays of all factors; finished ones are printed."""
-
-    def interrupted(tasks, jobs, scheduler):
-        yield run_replay(tasks[0])
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(replay_batch, "run_replays", interrupted)
+    replaying(1)
     answered = run("sweep", "--trace", *worlds, "--policy", "random", "--overcommit", "1,1.5", "--json")
     assert {factor: list(by_world) for factor, by_world in json.loads(answered.stdout).items()} == {"1": ["one"]}
     assert answered.exit_code == 1
@@ -475,20 +476,15 @@ def test_a_trace_is_never_overwritten(tmp_path: Path) -> None:
     assert (refused.exit_code, "already has a trace: choose another folder" in refused.stderr) == (2, True)
 
 
-def test_duplicates_are_replayed_once(worlds: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_duplicates_are_replayed_once(
+    worlds: list[Path], monkeypatch: pytest.MonkeyPatch, replaying: Callable[..., list[ReplayTask]]
+) -> None:
     """Different paths of one folder are one world, and a repeated policy is replayed once."""
-    replayed = []
-
-    def counted(tasks, jobs, scheduler):
-        for task in tasks:
-            replayed.append(task.policy)
-            yield run_replay(task)
-
-    monkeypatch.setattr(replay_batch, "run_replays", counted)
+    ran = replaying()
     monkeypatch.chdir(worlds[0])
     command = ("--trace", worlds[0], f"{worlds[0]}/", "../one", "--policy", "random", "--policy", "random", "--json")
     assert list(json.loads(run("compare", *command).stdout)) == ["one"]
-    assert replayed == ["random"]
+    assert [task.policy for task in ran] == ["random"]
 
 
 def test_an_unwritable_report_is_refused(worlds: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:

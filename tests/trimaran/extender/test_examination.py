@@ -3,19 +3,18 @@
 import json
 import re
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import orjson
 import pytest
 import requests
-import yaml
 from click.testing import CliRunner, Result
 from support.certificates import Authority
-from support.extending import CONFIGURATION, extender_args
+from support.deciding import run_extender
+from support.extending import extender_args
 from support.fake_kubernetes import FakeKubernetes, node, pod, run_fake_kubernetes
 from support.ports import closed_port, nowhere
-from support.servers import Service, TrimaranProcess, check_error, reply, serving, wait_until
+from support.servers import Service, check_error, reply, serving, wait_until
 
 from trimaran.cli.main import main
 
@@ -34,26 +33,6 @@ def kubernetes(tmp_path: Path) -> Iterator[FakeKubernetes]:
         yield fake
 
 
-@contextmanager
-def extender(folder: Path, kubernetes: FakeKubernetes, watcher: str, *settings: str) -> Iterator[str]:
-    """Run an extender; yield its address once it answers."""
-    scheduler = folder / "scheduler.yaml"
-    scheduler.write_text(yaml.safe_dump(dict(CONFIGURATION)))
-    command = [
-        "extender", "--config", scheduler, "--kube-config", kubernetes.kube_config(),
-        "--watcher", watcher, "--port", "0", *(word for each in settings for word in ("--set", each)),
-    ]  # fmt: skip
-    process = TrimaranProcess(command, folder / "extender.log")
-    try:
-        trust = str(folder / "ca.pem") if process.url.startswith("https:") else True
-        process.wait_until(
-            lambda: requests.get(f"{process.url}/livez", timeout=20, verify=trust).ok, "the extender answers"
-        )
-        yield process.url
-    finally:
-        process.terminate()
-
-
 def doctor(*arguments: str) -> Result:
     """Run the command."""
     return CliRunner().invoke(main, ["doctor", "--extender", *arguments])
@@ -63,7 +42,7 @@ def test_a_healthy_extender_passes_all_steps(kubernetes: FakeKubernetes, tmp_pat
     """The steps show the cluster, the metrics, the version, the profiles and the rollout; all pass, also as JSON."""
     watcher = watch("--provider", "Fake")
     watcher.wait_for("/watcher")
-    with extender(tmp_path, kubernetes, watcher.url, "extender.mode=active", "extender.canary=10") as url:
+    with run_extender(tmp_path, kubernetes, watcher.url, "extender.mode=active", "extender.canary=10") as url:
         result = wait_until(lambda: (done := doctor(url)).exit_code == 0 and done, "all steps pass")
         document = json.loads(doctor(url + "/", "-o", "json").output)
         bad = pod("bad", "node-2")
@@ -92,7 +71,7 @@ def test_a_healthy_extender_passes_all_steps(kubernetes: FakeKubernetes, tmp_pat
 def test_a_missing_right_is_named(kubernetes: FakeKubernetes, tmp_path: Path) -> None:
     """Without the right to list pods, /readyz and doctor name verb, resource, account and the rule to add."""
     kubernetes.forbidden.add(("", "pods", "list"))
-    with extender(tmp_path, kubernetes, "http://127.0.0.1:9") as url:
+    with run_extender(tmp_path, kubernetes, "http://127.0.0.1:9") as url:
         wait_until(lambda: "403" in requests.get(f"{url}/readyz", timeout=20).text, "it was refused")
         wait_until(lambda: requests.get(f"{url}/status", timeout=20).json()["kubernetes"]["server"], "it has a version")
         response = requests.get(f"{url}/readyz", timeout=60)
@@ -117,7 +96,7 @@ def test_a_missing_right_is_named(kubernetes: FakeKubernetes, tmp_path: Path) ->
 def test_an_api_server_that_never_answered_is_named(kubernetes: FakeKubernetes, tmp_path: Path) -> None:
     """/readyz and doctor have one short reason, without a class of Python; doctor says that nothing was ever heard."""
     kubernetes.url = f"https://127.0.0.1:{closed_port()}"
-    with extender(tmp_path, kubernetes, "http://127.0.0.1:9") as url:
+    with run_extender(tmp_path, kubernetes, "http://127.0.0.1:9") as url:
         wait_until(lambda: "refused" in requests.get(f"{url}/readyz", timeout=20).text, "its requests have failed")
         message = check_error(requests.get(f"{url}/readyz", timeout=60), 503, "not_ready")
         status = requests.get(f"{url}/status", timeout=60).json()
@@ -132,7 +111,7 @@ def test_an_api_server_that_never_answered_is_named(kubernetes: FakeKubernetes, 
 def test_an_unknown_version_fails_a_step(kubernetes: FakeKubernetes, tmp_path: Path) -> None:
     """Without rules for the API server's version the step names the setting."""
     kubernetes.kubernetes = "v1.99.0"
-    with extender(tmp_path, kubernetes, "http://127.0.0.1:9") as url:
+    with run_extender(tmp_path, kubernetes, "http://127.0.0.1:9") as url:
         wait_until(lambda: requests.get(f"{url}/readyz", timeout=20).ok, "it is ready")
         output = doctor(url).output
     (line,) = [line for line in output.splitlines() if line.startswith("FAIL  extender: Kubernetes: ")]
@@ -151,7 +130,7 @@ def test_credentials_are_options(kubernetes: FakeKubernetes, tmp_path: Path) -> 
     )  # fmt: skip
     kubernetes.forbidden.add(("", "pods", "list"))
     ca, key = ("--ca-file", str(authority.certificate)), ("--client-certificate", str(client))
-    with extender(tmp_path, kubernetes, "http://127.0.0.1:9", *settings) as url:
+    with run_extender(tmp_path, kubernetes, "http://127.0.0.1:9", *settings) as url:
         readyz = requests.get(f"{url}/readyz", verify=str(authority.certificate), timeout=60)
         assert "403" not in check_error(readyz, 503, "not_ready")
         for options, failed in (

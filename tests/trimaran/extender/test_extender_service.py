@@ -13,7 +13,6 @@ import yaml
 from click.testing import CliRunner
 from control_plane.processes import Process
 from support.certificates import Authority
-from support.documented import check_each_setting_is_documented
 from support.extending import CONFIGURATION, extender_args
 from support.fake_kubernetes import node, run_fake_kubernetes
 from support.plugin_packages import register
@@ -21,10 +20,9 @@ from support.servers import Service, TrimaranProcess, check_error, wait_until
 from support.threads import started
 
 from runtime.kubernetes import api as kubernetes
-from runtime.settings.loading import load
 from trimaran.cli.main import main
 from trimaran.extender.outage import EventRecorder
-from trimaran.extender.settings import ExtenderSection, ExtenderSettings
+from trimaran.extender.settings import ExtenderSection
 
 Start = Callable[..., Service]
 MEGABYTES = 1 << 20
@@ -174,11 +172,6 @@ def test_a_huge_body_is_refused(url: str) -> None:
     assert answer.startswith(b"HTTP/1.1 413 ")
     assert b'"too_large"' in answer
     assert requests.post(f"{url}/prioritize", orjson.dumps(extender_args("node-1")), timeout=60).status_code == 200
-
-
-def test_each_setting_is_documented() -> None:
-    """Every setting of the section has one row in the docs, with its variable and default."""
-    check_each_setting_is_documented("extender.md", "extender", load(ExtenderSettings).settings.extender)
 
 
 @pytest.mark.parametrize(

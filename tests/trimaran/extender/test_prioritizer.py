@@ -4,7 +4,7 @@ import dataclasses
 import random
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Literal
@@ -31,6 +31,7 @@ from trimaran.extender.profiles import Profiles
 from trimaran.extender.scheduler_rules import SchedulerRules
 from trimaran.extender.telemetry import ExtenderTelemetry
 from trimaran.extender.wire import ExtenderArgs
+from watcher.model import WatcherMetrics
 
 LOADS = {"node-1": 80.0, "node-2": 10.0, "node-3": 50.0}
 PATIENT = PrioritizerOptions(deadline_seconds=20, seed=1)
@@ -94,12 +95,6 @@ def test_an_unknown_node_gets_the_minimum() -> None:
     assert (set(answer.scores.values()), answer.outcome) == ({NEUTRAL}, PrioritizeOutcome.NOT_SYNCED)
 
 
-def test_an_empty_request_gets_no_scores() -> None:
-    """A request without candidates is answered with an empty list."""
-    with prioritizing(StaticView(*LOADS), SettableMetrics(LOADS)) as prioritizer:
-        assert prioritizer.answer(args()).scores == {}
-
-
 def test_an_unsynced_cluster_gets_neutral_scores() -> None:
     """Before the first full lists all nodes get the same score."""
     view = StaticView(*LOADS)
@@ -119,18 +114,6 @@ def test_the_best_candidate_is_assumed() -> None:
     assert {first, second} == {"node-1", "node-2"}
     assert answers[1].scores[second] > answers[1].scores[first]
     assert [uid for uid, _ in view.assumed] == [f"uid-of-pod-{n}" for n in range(len(view.assumed))]
-
-
-def test_a_retried_pod_is_assumed_once() -> None:
-    """A retried pod is assumed on one node only."""
-    view = StaticView(*LOADS)
-    with prioritizing(view, SettableMetrics(LOADS)) as prioritizer:
-        for _ in range(3):
-            prioritizer.answer(args(*LOADS))
-        prioritizer.answer(args(*LOADS, scheduler="load-aware", pod="pod-2"))
-        prioritizer.close()
-    counted = [pod.uid for name in LOADS for pod in view.state.table.pods(name)]
-    assert counted.count("uid-of-pod-1") == 1
 
 
 def test_a_retried_pod_does_not_count_itself() -> None:
@@ -328,21 +311,30 @@ def test_an_answer_that_nobody_reads_blocks_nothing() -> None:
     assert [uid for uid, _ in view.assumed] == [f"uid-of-pod-{number}" for number in range(3)] + ["uid-of-last"]
 
 
+def judging(before: Callable[[WatcherMetrics], object]) -> FallbackPolicy:
+    """Return a policy that calls a function with the snapshot before it judges."""
+
+    class Judging(FallbackPolicy):
+        def judge(self, nodes, snapshot, now):
+            before(snapshot)
+            return super().judge(nodes, snapshot, now)
+
+    return Judging()
+
+
 def test_a_profile_is_prepared_without_the_lock() -> None:
     """While a new snapshot is prepared the view stays usable; the pod gets the same scores at its deadline."""
     view, held = StaticView(*LOADS), SettableMetrics(LOADS)
-    judging, go_on = threading.Event(), threading.Event()
+    begun, go_on = threading.Event(), threading.Event()
 
-    class Slow(FallbackPolicy):
-        def judge(self, *arguments):
-            judging.set()
-            assert go_on.wait(20)
-            return super().judge(*arguments)
+    def wait(_snapshot: WatcherMetrics) -> None:
+        begun.set()
+        assert go_on.wait(20)
 
-    options = PrioritizerOptions(deadline_seconds=0.05, policy=Slow(), seed=1)
+    options = PrioritizerOptions(deadline_seconds=0.05, policy=judging(wait), seed=1)
     with prioritizing(view, held, options) as prioritizer:
         assert prioritizer.answer(args(*LOADS)).outcome is PrioritizeOutcome.DEADLINE
-        assert judging.wait(20)
+        assert begun.wait(20)
         with view.reading(timeout=0):  # raises TimeoutError if another thread has the lock
             view.state.put_node(dataclasses.replace(view.state.table.nodes[0], name="node-4"))
         go_on.set()
@@ -354,14 +346,7 @@ def test_a_profile_is_prepared_without_the_lock() -> None:
 
 def slow_policy(prepared: list[object]) -> FallbackPolicy:
     """Return a policy whose judgment takes longer than a request may take, and which lists the judged snapshots."""
-
-    class Slow(FallbackPolicy):
-        def judge(self, nodes, snapshot, now):
-            time.sleep(0.3)
-            prepared.append(snapshot)
-            return super().judge(nodes, snapshot, now)
-
-    return Slow()
+    return judging(lambda snapshot: (time.sleep(0.3), prepared.append(snapshot)))
 
 
 def test_the_first_pod_after_a_quiet_time_is_scored_in_time() -> None:
@@ -401,13 +386,7 @@ def test_one_preparation_serves_all_waiting_pods() -> None:
     """Pods that wait for the same snapshot wait for one preparation."""
     view, held = StaticView(*LOADS), SettableMetrics(LOADS)
     judged = []
-
-    class Counting(FallbackPolicy):
-        def judge(self, *arguments):
-            judged.append(arguments)
-            return super().judge(*arguments)
-
-    options = PrioritizerOptions(deadline_seconds=20, policy=Counting())
+    options = PrioritizerOptions(deadline_seconds=20, policy=judging(judged.append))
     with prioritizing(view, held, options) as prioritizer, ThreadPoolExecutor(8) as threads:
         pods = [args(*LOADS, pod=f"pod-{number}") for number in range(40)]
         assert {answer.outcome for answer in threads.map(prioritizer.answer, pods)} == {PrioritizeOutcome.SCORED}
@@ -425,16 +404,14 @@ def test_a_closed_prioritizer_gives_neutral_scores() -> None:
 def test_a_failed_preparation_is_tried_again() -> None:
     """A defect while a snapshot is prepared costs one pod its scores, not all pods until the next snapshot."""
     view, held = StaticView(*LOADS), SettableMetrics(LOADS)
+    failures: list[WatcherMetrics] = []
 
-    class Failing(FallbackPolicy):
-        def judge(self, *arguments):
-            if not failures:
-                failures.append(1)
-                raise RuntimeError("a defect")
-            return super().judge(*arguments)
+    def fail_once(snapshot: WatcherMetrics) -> None:
+        failures.append(snapshot)
+        if len(failures) == 1:
+            raise RuntimeError("a defect")
 
-    failures: list[int] = []
-    with prioritizing(view, held, PrioritizerOptions(deadline_seconds=20, policy=Failing())) as prioritizer:
+    with prioritizing(view, held, PrioritizerOptions(deadline_seconds=20, policy=judging(fail_once))) as prioritizer:
         outcomes = [prioritizer.answer(args(*LOADS)).outcome for _ in range(2)]
     assert outcomes == [PrioritizeOutcome.FAILED, PrioritizeOutcome.SCORED]
 
