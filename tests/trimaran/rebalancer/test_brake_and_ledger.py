@@ -44,6 +44,11 @@ def reason(
     return None if found is None else found[0]
 
 
+def test_good_moves_need_no_brake() -> None:
+    """Twenty moves that gained set no brake."""
+    assert reason([landed(number) for number in range(20)]) is None
+
+
 @pytest.mark.parametrize(("failed", "expected"), [(10, None), (11, BrakeReason.NO_GAIN)])
 def test_fewer_than_half_gained(failed: int, expected: BrakeReason | None) -> None:
     """The brake is set once more than half of the last twenty measured moves gained nothing, also before twenty."""
@@ -64,6 +69,11 @@ def test_a_replacement_without_a_node() -> None:
         waiting = pod("web-9", ready_at=None, conditions=[{**refused, **since}])
         move = landed(20, state=MoveState.EVICTED)
         assert reason([move], [(move, member(waiting))]) is expected
+
+
+def test_a_lost_replacement() -> None:
+    """The brake is set when no replacement became Ready in time."""
+    assert reason([landed(1, state=MoveState.LOST)]) is BrakeReason.LOST
 
 
 def test_slow_start_ups_and_restarts() -> None:
@@ -242,6 +252,15 @@ def test_a_thousand_moves_fit_into_a_config_map() -> None:
     """The largest number of moves that the settings allow takes less than the 1 MiB of a ConfigMap."""
     ledger = Ledger().put_all(landed(number, name=f"web-frontend-{number:08}") for number in range(1000))
     assert len(ledger.to_json()) < 700_000
+
+
+def test_caps_continue_after_a_restart() -> None:
+    """Caps from a ledger that was written and read are those from the moves themselves; old moves no longer count."""
+    limits, moves = CapLimits(percent_per_hour=100, per_hour=5), [landed(number) for number in range(3)]
+    read = Ledger.from_json(Ledger().put_all(moves).to_json()).records
+    assert Caps(limits, read, 100, NOW).left == 2
+    assert Caps(limits, read, 100, NOW + 3600).left == 5
+    assert Caps(limits, read, 100, NOW - 7200).left == 2  # the clock was set back
 
 
 def test_a_day_is_kept() -> None:

@@ -537,6 +537,15 @@ def test_a_person_stops_between_search_and_eviction() -> None:
     assert controlled.api.ledger().brake == stopped
 
 
+def test_an_unreadable_ledger_moves_nothing() -> None:
+    """A ConfigMap with something else is kept, and nothing moves."""
+    controlled = Controlled(hot_and_cold())
+    body = {"kind": "ConfigMap", "metadata": {"name": "trimaran-rebalancer"}, "data": {"ledger": "text"}}
+    controlled.api.send("POST", "/api/v1/namespaces/trimaran/configmaps", None, body)
+    controlled.run(cycles=3)
+    assert controlled.api.sent == ["POST configmaps"]
+
+
 @pytest.mark.parametrize("seconds", [120.0, -120.0])
 def test_a_jump_of_the_clock_pauses_moves_for_an_hour(seconds: float) -> None:
     """After the clock jumped, caps by time cannot be trusted: pods that would move at once rest for an hour."""

@@ -127,13 +127,12 @@ def test_the_gain_is_measured_after_the_move(cools: bool) -> None:
     assert list(measured(cluster.look(), [early], RULES, MoveCosts())) == []
 
 
-@pytest.mark.parametrize("landed_on", ["node-hot", "node-cold"])
-def test_a_replacement_on_another_node_gained_nothing(landed_on: str) -> None:
-    """If the replacement landed on the node that the pod left, or moved on, the measured gain is 0."""
-    moved = record(
-        state=MoveState.LANDED, replacement="uid-of-default-app-a-hot", landed_on=landed_on, ready_at=NOW - 8000,
+def test_a_move_back_to_the_same_node_gained_nothing() -> None:
+    """If the replacement landed on the node that the pod left, the measured gain is 0."""
+    back = record(
+        state=MoveState.LANDED, replacement="uid-of-default-app-a-hot", landed_on="node-hot", ready_at=NOW - 8000,
     )  # fmt: skip
-    (found,) = measured(hot_and_cold().look(), [moved], RULES, MoveCosts())
+    (found,) = measured(hot_and_cold().look(), [back], RULES, MoveCosts())
     assert found.measured == 0.0
 
 
@@ -191,6 +190,15 @@ def test_a_gain_is_measured_once_and_in_time() -> None:
         moved.changed(source="node-gone"),
     ):
         assert list(measured(hot_and_cold().look(), [other], RULES, MoveCosts())) == []
+
+
+def test_a_replacement_that_moved_on_gained_nothing() -> None:
+    """If the replacement is on another node than the one on which it landed, the gain is 0."""
+    moved = record(
+        state=MoveState.LANDED, replacement="uid-of-default-app-a-hot", landed_on="node-cold", ready_at=NOW - 8000,
+    )  # fmt: skip
+    (found,) = measured(hot_and_cold().look(), [moved], RULES, MoveCosts())
+    assert found.measured == 0.0
 
 
 def test_a_held_move_is_measured_as_if_it_had_been_made() -> None:

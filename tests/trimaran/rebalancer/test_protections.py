@@ -305,6 +305,14 @@ def test_nodes_that_leave_or_are_in_trouble_take_no_part(barrier: NodeBarrier) -
     assert {each.record.target for each in found.moves} == {"node-cold"}
 
 
+@pytest.mark.parametrize("key", ["ToBeDeletedByClusterAutoscaler", "karpenter.sh/disrupted"])
+def test_taints_of_autoscalers_are_known(key: str) -> None:
+    """A node that an autoscaler is about to delete is neither source nor target."""
+    world = hot_and_cold()
+    world.nodes[0] = node("node-hot", spec={"taints": [{"key": key, "effect": "NoSchedule"}]})
+    assert plan(world).sources["node-hot"] is NodeBarrier.LEAVING
+
+
 def test_the_holdout_is_planned_and_not_made() -> None:
     """With a holdout of a half some planned moves are held back, and a held pod is not planned again."""
     world = hot_and_cold()
