@@ -269,6 +269,18 @@ def test_a_suspect_node_has_no_load() -> None:
     assert node_loads(WatcherMetrics(snapshot.timestamp, snapshot.window, "Fake", data)) == {"b": 90.0}
 
 
+@pytest.mark.parametrize("hotter", ["CPU", "Memory"])
+def test_the_load_is_the_higher_of_cpu_and_memory(hotter: str) -> None:
+    """A node is as hot as the resource of which it uses more."""
+    snapshot = metrics({"a": 40.0})
+    series = [
+        replace(each, value=90.0) if (each.type, each.operator) == (hotter, "AVG") else each
+        for each in snapshot.data["a"].metrics
+    ]
+    data = {"a": NodeMetrics(tuple(series), {}, {})}
+    assert node_loads(WatcherMetrics(snapshot.timestamp, snapshot.window, "Fake", data)) == {"a": 90.0}
+
+
 def test_a_new_writer_continues_with_existing_taints() -> None:
     """A new writer keeps the taints of nodes that are still hot, and removes the others."""
     first = Bench()
