@@ -107,10 +107,14 @@ class NodeGroup:
         name: name of the node.
         cores: quota of its processes.
         memory_mebibytes: limit of their memory.
+        period_microseconds: length of the quota's period.
     """
 
-    def __init__(self, name: str, cores: float, memory_mebibytes: int) -> None:
+    def __init__(
+        self, name: str, cores: float, memory_mebibytes: int, period_microseconds: int = PERIOD_MICROSECONDS
+    ) -> None:
         self._name, self._cores, self._memory = name, cores, memory_mebibytes << 20
+        self._period = period_microseconds
         self._hierarchies = hierarchies()
         self._unified = version() == 2
 
@@ -132,12 +136,12 @@ class NodeGroup:
             folder.mkdir()
             if not self._unified and "cpuset" in hierarchy.controllers:
                 _copy_sets(folder.parent, folder)
-        quota = round(self._cores * PERIOD_MICROSECONDS)
+        quota = round(self._cores * self._period)
         if self._unified:
-            self._write("cpu", {"cpu.max": f"{quota} {PERIOD_MICROSECONDS}", "cpu.weight": _WEIGHT})
+            self._write("cpu", {"cpu.max": f"{quota} {self._period}", "cpu.weight": _WEIGHT})
             self._write("memory", {"memory.max": self._memory})
         else:
-            limits = {"cpu.cfs_period_us": PERIOD_MICROSECONDS, "cpu.cfs_quota_us": quota, "cpu.shares": _SHARES}
+            limits = {"cpu.cfs_period_us": self._period, "cpu.cfs_quota_us": quota, "cpu.shares": _SHARES}
             self._write("cpu", limits)
             self._write("memory", {"memory.limit_in_bytes": self._memory})
 

@@ -11,6 +11,7 @@ import pytest
 from control_plane.cluster import ControlPlane
 from control_plane.controllers import ControllerManager
 from real_nodes import isolated
+from real_nodes.cgroups import PERIOD_MICROSECONDS
 from real_nodes.images import PAUSE_IMAGE, WORKER_IMAGE, write_archive
 from real_nodes.node import CPU_LABEL, MEMORY_LABEL, NODES, Node
 from support.servers import wait_until
@@ -53,6 +54,8 @@ class RealCluster(ControlPlane):
         memory_mebibytes: capacity of each node.
         grace_seconds: time without a sign of life after which a node counts as lost.
         kubelet: fields of all KubeletConfigurations that differ from the usual ones.
+        period_microseconds: length of the period of the nodes' quotas: a node that has used its quota stalls for the
+            rest of the period.
 
     Attributes:
         nodes: the nodes by name.
@@ -65,7 +68,7 @@ class RealCluster(ControlPlane):
 
     def __init__(
         self, folder: Path, cores: Sequence[float], *, memory_mebibytes: int = 768, grace_seconds: int = 16,
-        kubelet: Mapping[str, Any] | None = None,
+        kubelet: Mapping[str, Any] | None = None, period_microseconds: int = PERIOD_MICROSECONDS,
     ) -> None:  # fmt: skip
         if isolated.MARK not in os.environ:
             pytest.fail("real nodes run by `make e2e-nodes` only, as they need namespaces of their own")
@@ -76,7 +79,8 @@ class RealCluster(ControlPlane):
         self._grace_seconds, self._stack = grace_seconds, ExitStack()
         self.nodes = {
             node.name: node for node in (
-                Node(self, number, each, memory_mebibytes, kubelet or {}) for number, each in enumerate(cores, 1)
+                Node(self, number, each, memory_mebibytes, kubelet or {}, period_microseconds)
+                for number, each in enumerate(cores, 1)
             )
         }  # fmt: skip
 

@@ -15,6 +15,7 @@ if __name__ == "__main__":
 
 from control_plane.builds import Program, build
 
+GENERATOR = Program(Path(__file__).parent / "generator", package=".", seconds=10)
 WORKER = Program(Path(__file__).parent / "worker", package=".", seconds=10)
 #: Image of the tests' containers, with the program of ``worker/``.
 WORKER_IMAGE = "example.io/worker:1"
@@ -24,6 +25,11 @@ PAUSE_IMAGE = "registry.k8s.io/pause:3.10"
 def worker() -> Path:
     """Return the path of the program in ``worker/``; build it if necessary."""
     return build("worker", WORKER)
+
+
+def generator() -> Path:
+    """Return the path of the program in ``generator/``; build it if necessary."""
+    return build("generator", GENERATOR)
 
 
 def write_archive(target: Path, *names: str) -> Path:

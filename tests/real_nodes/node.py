@@ -16,7 +16,7 @@ import requests
 import yaml
 from control_plane.builds import binary
 from control_plane.processes import Process, children
-from real_nodes.cgroups import NodeGroup
+from real_nodes.cgroups import PERIOD_MICROSECONDS, NodeGroup
 from real_nodes.images import worker
 from support.leaks import replaced
 
@@ -54,6 +54,7 @@ class Node:
         cores: capacity.
         memory_mebibytes: capacity; about 150 MiB of it are needed by kubelet and containerd.
         kubelet: fields of the KubeletConfiguration that differ from the usual ones.
+        period_microseconds: length of the period of the node's quota.
 
     Attributes:
         name: name of the node.
@@ -70,11 +71,12 @@ class Node:
     _init: Process
 
     def __init__(
-        self, cluster: "RealCluster", number: int, cores: float, memory_mebibytes: int, kubelet: Mapping[str, Any]
-    ) -> None:
+        self, cluster: "RealCluster", number: int, cores: float, memory_mebibytes: int, kubelet: Mapping[str, Any],
+        period_microseconds: int = PERIOD_MICROSECONDS,
+    ) -> None:  # fmt: skip
         self.name, self.cores, self.memory_mebibytes = f"node-{number}", cores, memory_mebibytes
         self.address = f"{NODES}{number}"
-        self.group = NodeGroup(self.name, cores, memory_mebibytes)
+        self.group = NodeGroup(self.name, cores, memory_mebibytes, period_microseconds)
         self._cluster, self._number, self._settings = cluster, number, kubelet
         self._folder = cluster.folder / self.name
         self._disk = self._folder / "var"

@@ -1,0 +1,3 @@
+module trimaran.test/generator
+
+go 1.26.0
