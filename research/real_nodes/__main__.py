@@ -1,15 +1,20 @@
-"""Latency of services on real kubelets and containers: does a hot minute hurt, and does placing by load help.
+"""Latency of services on real kubelets and containers: does a hot minute hurt, and does placing by load help?
 
     isolated=tests/real_nodes/isolated.py
-    python $isolated .venv/bin/python research/real_nodes minutes FOLDER --minutes 60 --seed 1
-    python $isolated .venv/bin/python research/real_nodes contrast FOLDER --pairs 12 --kind active
+    python $isolated .venv/bin/python research/real_nodes minutes FOLDER --runs 5 --minutes 5
+    python $isolated .venv/bin/python research/real_nodes contrast FOLDER --units 6
+    python research/real_nodes plan FOLDER --units 6
     python research/real_nodes table FOLDER
     python research/real_nodes plot FOLDER IMAGE
 
-Four nodes have .25 cores each, of which kubelet and containerd use about 13 percent, and a quota with periods of 5 ms:
-at the usual 100 ms a stall is up to 75 ms, and the 99th percentile of latency would measure the period. Requests come
-at random times from outside of the nodes; latency counts from the intended time. ``minutes`` and ``contrast`` add rows
-to files in FOLDER, and go on after an interruption. ``table`` prints what they show, ``plot`` draws it.
+Four nodes have .25 cores each, and a quota with periods of 5 ms: at the usual 100 ms a stall is up to 75 ms, and the
+99th percentile of latency would measure the period. Requests come at random times from outside of the nodes, whatever
+the answers; latency counts from the intended time. Of a run in which the generator was more than 5 ms late, or the
+machine had less than 15 percent idle in a minute, the rows are kept apart, and it is repeated.
+
+``minutes`` and ``contrast`` add rows to files in FOLDER. A run that is cut off leaves none; the same command goes on
+after the last one that was complete. ``plan`` prints what effect so many units of ``contrast`` can find, ``table`` what
+all files show, ``plot`` draws latency.
 """
 
 import argparse
@@ -17,13 +22,13 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
-from contrast import KINDS, contrast, contrast_table
+from contrast import contrast, contrast_table, plan
 from hot_minutes import minutes, minutes_table, plot
 from measuring import PERIOD_MICROSECONDS
 
 
 def table(options: argparse.Namespace) -> int:
-    """Print the tables of the files that are in the folder."""
+    """Print what the files in the folder show."""
     minutes_table(options.folder)
     contrast_table(options.folder)
     return 0
@@ -33,18 +38,23 @@ def main() -> int:
     """Run a command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(required=True)
-    for name, function in (("minutes", minutes), ("contrast", contrast), ("table", table), ("plot", plot)):
+    for function in (minutes, contrast, plan, table, plot):
+        name = function.__name__
         command = commands.add_parser(name, help=(function.__doc__ or "").partition("\n")[0])
         command.add_argument("folder", type=Path)
         command.set_defaults(run=function)
-        if name == "minutes":
-            command.add_argument("--minutes", type=int, default=60)
-            command.add_argument("--seed", type=int, default=1)
-        if name == "contrast":
-            command.add_argument("--pairs", type=int, default=12, help="pairs that the file has at the end")
-            command.add_argument("--kind", choices=KINDS, default=KINDS[0])
         if name in {"minutes", "contrast"}:
             command.add_argument("--period", type=int, default=PERIOD_MICROSECONDS, help="of the quota, microseconds")
+            command.add_argument("--attempts", type=int, default=3, help="largest number of repetitions of a run")
+            command.add_argument("--most-minutes", type=float, default=180, help="begin nothing that would end later")
+        if name == "minutes":
+            command.add_argument("--runs", type=int, default=5)
+            command.add_argument("--minutes", type=int, default=5, help="length of a run")
+            command.add_argument("--seed", type=int, default=1, help="of the first run; the next ones follow")
+        if name in {"contrast", "plan"}:
+            command.add_argument("--units", type=int, default=6, help="units of three blocks that the file then has")
+        if name == "contrast":
+            command.add_argument("--seconds", type=int, default=40, help="length of a block's measurement")
         if name == "plot":
             command.add_argument("image", type=Path)
     options = parser.parse_args()

@@ -1,9 +1,10 @@
 // Open-loop generator of HTTP requests: it sends each at its intended time, however late the answers are, and counts
 // latency from that time. Otherwise a slow server would get fewer requests, and its worst times would be missing.
 //
-// Standard input has phases, one a line: begin and end in seconds, requests a second, and the URL. Arrivals within a
-// phase are a Poisson process. Standard output has a line for each request: number of the phase, intended time in Unix
-// seconds, lateness of the sending and latency in milliseconds, and the HTTP status, 0 without an answer.
+// Standard input has phases, one a line: begin and end in seconds after -begin, requests a second, and the URL.
+// Arrivals within a phase are a Poisson process, the same for the same -seed and number of the phase. Standard output
+// has a line for each request: number of the phase, intended time in seconds after -begin, lateness of the sending and
+// latency in milliseconds, and the HTTP status, 0 without an answer within 10 s.
 package main
 
 import (
@@ -11,7 +12,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"math/rand"
+	"math/rand/v2"
 	"net/http"
 	"os"
 	"sync"
@@ -27,28 +28,38 @@ type phase struct {
 
 func read(input io.Reader) ([]phase, error) {
 	phases := []phase{}
-	for lines := bufio.NewScanner(input); lines.Scan(); {
+	lines := bufio.NewScanner(input)
+	for lines.Scan() {
 		var each phase
 		if _, err := fmt.Sscan(lines.Text(), &each.begin, &each.end, &each.rate, &each.url); err != nil {
 			return nil, fmt.Errorf("phase %q: %w", lines.Text(), err)
 		}
 		phases = append(phases, each)
 	}
-	return phases, nil
+	return phases, lines.Err()
 }
 
 func milliseconds(duration time.Duration) float64 {
 	return float64(duration.Microseconds()) / 1000
 }
 
+func seconds(number float64) time.Duration {
+	return time.Duration(number * float64(time.Second))
+}
+
 func main() {
-	seed := flag.Int64("seed", 0, "seed of the arrivals")
+	seed := flag.Uint64("seed", 0, "seed of the arrivals")
+	begin := flag.Float64("begin", 0, "time from which phases count, Unix seconds")
 	flag.Parse()
 	phases, err := read(os.Stdin)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(2)
 	}
+	// Sum of two times of the monotonic clock: a step of the wall clock must not become latency.
+	now := time.Now()
+	start := now.Add(seconds(*begin - float64(now.UnixNano())/1e9))
+	// No limit of connections: a request that finds no idle one opens one, and never waits for the answer of another.
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 1000}, Timeout: timeout}
 	lines, written := make(chan string, 1<<16), make(chan struct{})
 	go func() {
@@ -60,7 +71,7 @@ func main() {
 		close(written)
 	}()
 	var pending sync.WaitGroup
-	send := func(number int, url string, intended time.Time) {
+	send := func(number int, at float64, url string, intended time.Time) {
 		defer pending.Done()
 		late, status := time.Since(intended), 0
 		if answer, err := client.Get(url); err == nil {
@@ -71,20 +82,18 @@ func main() {
 			}
 		}
 		took := time.Since(intended)
-		at := float64(intended.UnixMicro()) / 1e6
 		lines <- fmt.Sprintf("%d,%.6f,%.3f,%.3f,%d", number, at, milliseconds(late), milliseconds(took), status)
 	}
-	start := time.Now()
 	for number, each := range phases {
 		pending.Add(1)
 		go func() {
 			defer pending.Done()
-			random := rand.New(rand.NewSource(*seed + int64(number)))
+			random := rand.New(rand.NewPCG(*seed, uint64(number)))
 			for at := each.begin + random.ExpFloat64()/each.rate; at < each.end; at += random.ExpFloat64() / each.rate {
-				intended := start.Add(time.Duration(at * float64(time.Second)))
+				intended := start.Add(seconds(at))
 				time.Sleep(time.Until(intended))
 				pending.Add(1)
-				go send(number, each.url, intended)
+				go send(number, at, each.url, intended)
 			}
 		}()
 	}
