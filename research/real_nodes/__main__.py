@@ -1,7 +1,7 @@
 """Latency of services on real kubelets and containers: does a hot minute hurt, and does placing by load help?
 
     isolated=tests/real_nodes/isolated.py
-    python $isolated .venv/bin/python research/real_nodes minutes FOLDER --runs 5 --minutes 5
+    python $isolated .venv/bin/python research/real_nodes minutes FOLDER --runs 7 --minutes 4
     python $isolated .venv/bin/python research/real_nodes contrast FOLDER --units 6
     python research/real_nodes plan FOLDER --units 6
     python research/real_nodes table FOLDER
@@ -46,15 +46,22 @@ def main() -> int:
         if name in {"minutes", "contrast"}:
             command.add_argument("--period", type=int, default=PERIOD_MICROSECONDS, help="of the quota, microseconds")
             command.add_argument("--attempts", type=int, default=3, help="largest number of repetitions of a run")
-            command.add_argument("--most-minutes", type=float, default=180, help="begin nothing that would end later")
+            command.add_argument(
+                "--most-minutes",
+                type=float,
+                default=50,
+                help="begin nothing that would end later; less than the hour for which accounts' tokens are valid",
+            )
         if name == "minutes":
-            command.add_argument("--runs", type=int, default=5)
-            command.add_argument("--minutes", type=int, default=5, help="length of a run")
+            command.add_argument("--runs", type=int, default=7)
+            command.add_argument("--minutes", type=int, default=4, help="length of a run")
             command.add_argument("--seed", type=int, default=1, help="of the first run; the next ones follow")
         if name in {"contrast", "plan"}:
             command.add_argument("--units", type=int, default=6, help="units of three blocks that the file then has")
         if name == "contrast":
-            command.add_argument("--seconds", type=int, default=40, help="length of a block's measurement")
+            command.add_argument(
+                "--seconds", type=int, default=30, help="length of a block's measurement; a multiple of ten"
+            )
         if name == "plot":
             command.add_argument("image", type=Path)
     options = parser.parse_args()

@@ -185,9 +185,7 @@ class Blocks:
 
     def _pods_by_node(self) -> str:
         placed = [each["spec"]["nodeName"] for each in self._cluster.api.items(PODS)]
-        return " ".join(
-            str(placed.count(name) - bool(job)) for name, job in zip(self._cluster.nodes, JOBS, strict=True)
-        )
+        return " ".join(str(placed.count(name) - 1) for name in self._cluster.nodes)
 
     def _counted(self, begin: float, seconds: int) -> tuple[float, float, float]:
         """Return throttled periods, hot seconds and load, by the control groups of the nodes."""
@@ -286,7 +284,10 @@ def contrast_table(folder: Path) -> None:
     if not count:
         return
     factor = smallest_effect(count) or float("nan")
-    print(f"\n{count} units\n")
+    scored = min(int(row["scored"]) for row in read_rows(folder / FILE) if row["name"] == ACTIVE)
+    print(
+        f"\n{count} units; in each active block the extender scored at least {scored} of {len(RATES) + BURSTS} pods\n"
+    )
     print(f"| outcome | {STOCK} | {ACTIVE} | {ACTIVE} - {STOCK} | {AGAIN} - {STOCK} | smallest effect that is found |")
     print("|---|---:|---:|---|---|---:|")
     for outcome, words in OUTCOMES.items():

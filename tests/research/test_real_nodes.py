@@ -10,12 +10,14 @@ from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pytest
 from control_plane.builds import GoMissing
 from real_nodes import images
 from scipy.stats import spearmanr
+from support.leaks import kept_by_session
 from support.scripts import FOLDER, imported
 from support.servers import IN_CI, run_server
 from support.waiting import wait_until
@@ -45,8 +47,10 @@ class Stalled(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     released = threading.Event()
     status = 200
+    arrived = 0
 
     def do_GET(self) -> None:
+        Stalled.arrived += 1
         self.released.wait(10)
         self.send_response(self.status)
         self.send_header("Content-Length", "0")
@@ -56,13 +60,17 @@ class Stalled(BaseHTTPRequestHandler):
         pass
 
 
+class StalledServer(ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 200  # with the usual 5 a busy machine drops connections, which come again after seconds
+
+
 @pytest.fixture
 def server() -> Iterator[str]:
     """Address of a service, not stalled."""
     Stalled.released.set()
-    Stalled.status = 200
-    httpd = ThreadingHTTPServer(("127.0.0.1", 0), Stalled)
-    httpd.daemon_threads = True
+    Stalled.status, Stalled.arrived = 200, 0
+    httpd = StalledServer(("127.0.0.1", 0), Stalled)
     with run_server(httpd):
         yield f"http://127.0.0.1:{httpd.server_port}/"
 
@@ -71,7 +79,8 @@ def server() -> Iterator[str]:
 def built(script: ModuleType) -> None:
     """The generator's program."""
     try:
-        images.generator()
+        with kept_by_session("programs"):
+            images.generator()
     except GoMissing as missing:
         (pytest.fail if IN_CI else pytest.skip)(str(missing))
 
@@ -104,12 +113,13 @@ class TestGenerator:
     def test_a_stalled_service_gets_all_requests_and_each_counts_from_its_intended_time(self, server: str) -> None:
         """While no answer comes requests go on, and the latency of each is the time from its intention to the end."""
         Stalled.released.clear()
-        with module("open_loop").Generator([(0.0, 1.0, 60.0, server)], 3) as running:
-            wait_until(lambda: time.time() > running.begin + 1.5, "all requests are sent")
+        with module("open_loop").Generator([(0.0, 1.0, 40.0, server)], 3) as running:
+            wait_until(lambda: time.time() > running.begin + 1.5, "all requests are intended")
+            wait_until(lambda: Stalled.arrived > 10, "they arrive without an answer to any", 9)
             Stalled.released.set()
             released = 1000 * (time.time() - running.begin)
             requests = running.result()
-        assert len(requests) > 30
+        assert len(requests) > 15
         intended = 1000 * requests[:, 1]
         assert (requests[:, 3] >= released - intended - 5).all()
         assert requests[:, 3].min() > 400
@@ -247,7 +257,7 @@ def test_rank_correlations_are_spearmans(script: ModuleType) -> None:
 
 
 def test_intervals_of_dependent_minutes_hold_in_19_of_20(script: ModuleType) -> None:
-    """Where the minutes of a group are alike, the interval by groups holds the truth, that by minutes does not."""
+    """Minutes of a group are alike: the interval by groups holds the truth, that by single minutes does not."""
     ranks, random = module("ranks"), np.random.default_rng(1)
     groups, minutes = 24, 5
     labels = np.repeat(np.arange(groups), minutes)
@@ -311,6 +321,75 @@ def test_each_block_of_a_unit_is_equally_often_at_each_place(script: ModuleType)
     assert all(sorted(each) == ["active", "stock", "stock again"] for each in orders)
     firsts = [sum(each[place] == "active" for each in orders) for place in range(3)]
     assert all(160 <= count <= 240 for count in firsts)
+
+
+class LocalCluster:
+    """Stand-in for nodes and all that runs on them: its pods run at once, and the services are a server here."""
+
+    def __init__(self) -> None:
+        self.pods: dict[str, dict[str, Any]] = {}
+        self.api, self.nodes, self.placed = self, dict.fromkeys(["node-1", "node-2", "node-3", "node-4"]), 0
+
+    def create(self, pod: dict[str, Any]) -> None:
+        self.pods[pod["metadata"]["name"]] = pod
+        pod["status"] = {"phase": "Running", "podIP": "127.0.0.1"}
+        if "nodeName" not in pod["spec"]:
+            self.placed += 1
+            pod["spec"]["nodeName"] = "node-2"
+
+    def items(self, _: str, labelSelector: str = "") -> list[dict[str, Any]]:  # noqa: N803  the API's name
+        return [each for each in self.pods.values() if not labelSelector or each["metadata"]["labels"]]
+
+    def request(self, *_: object, **__: object) -> None:
+        self.pods = {name: each for name, each in self.pods.items() if not each["metadata"]["labels"]}
+
+    def metrics(self) -> dict[str, float]:
+        return {"trimaran_extender_acting_percent": 100.0 * ("active" in self.settings.read_text())}
+
+    def outcome(self, _: str) -> float:
+        return self.placed * self.metrics()["trimaran_extender_acting_percent"] / 100
+
+    def cores(self, name: str, begin: float, end: float) -> float:
+        assert end - begin == pytest.approx(10)
+        return {"node-1": 0.19, "node-2": 0.21, "node-3": 0.1, "node-4": 0.1}[name]
+
+    def throttled(self, *_: object) -> float:
+        return 0.25
+
+
+@pytest.mark.slow
+@pytest.mark.server
+@pytest.mark.usefixtures("built")
+def test_a_block_has_its_load_by_the_seed_and_leaves_the_jobs_only(
+    script: ModuleType, server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Blocks of a unit differ by the extender's mode only, not by pods and requests; the pods end with their block."""
+    cluster = LocalCluster()
+    cluster.settings = tmp_path / "extender.toml"
+    cluster.settings.write_text("")
+    monkeypatch.setattr(script, "url", lambda _: server)
+    monkeypatch.setattr(script, "_PAUSE_SECONDS", 0)
+    monkeypatch.setattr(script, "_REFRESH_SECONDS", -1)
+    monkeypatch.setattr(script, "load_of_nodes", lambda _: (cluster.nodes, time.time() + 60, 0))
+    blocks = script.Blocks(cluster, cluster, None, cluster, cluster.settings)
+    blocks.start_jobs()
+    sent, created = [], []
+    generator = script.Generator
+    monkeypatch.setattr(
+        script, "Generator", lambda phases, seed: sent.append((phases, seed)) or generator(phases, seed)
+    )
+    create = script.create_pod
+    monkeypatch.setattr(script, "create_pod", lambda *words: created.append(words[1:]) or create(*words))
+    found = {name: blocks.run(7, name, 0, 20)[0][0] for name in (script.ACTIVE, script.STOCK)}
+    assert sent[0] == sent[1]
+    assert created[:8] == created[8:]
+    assert sorted(cluster.pods) == [f"job-node-{number}" for number in range(1, 5)]
+    assert [each.scored for each in found.values()] == [8, 0]
+    for block in found.values():
+        assert block.pods == "0 8 0 0"
+        assert block.hot_seconds == 20
+        assert (block.throttled, block.load) == (25, pytest.approx(60))
+        assert 0 < block.p50 <= block.p99
 
 
 @pytest.mark.parametrize("pairs", [6, 9, 14])
