@@ -138,12 +138,15 @@ class NodeGroup:
                 _copy_sets(folder.parent, folder)
         quota = round(self._cores * self._period)
         if self._unified:
-            self._write("cpu", {"cpu.max": f"{quota} {self._period}", "cpu.weight": _WEIGHT})
+            self._write("cpu", {"cpu.max": f"{quota} {self._period}"})
             self._write("memory", {"memory.max": self._memory})
         else:
-            limits = {"cpu.cfs_period_us": self._period, "cpu.cfs_quota_us": quota, "cpu.shares": _SHARES}
-            self._write("cpu", limits)
+            self._write("cpu", {"cpu.cfs_period_us": self._period, "cpu.cfs_quota_us": quota})
             self._write("memory", {"memory.limit_in_bytes": self._memory})
+        weight, share = ("cpu.weight", _WEIGHT) if self._unified else ("cpu.shares", _SHARES)
+        of_node = self._of_controller["cpu"]
+        for folder in (of_node.parent, of_node):  # the parent competes with the machine's other processes
+            (folder / weight).write_text(str(share))
 
     def entering(self, *, first: bool = False) -> str:
         """Return shell commands that move the shell into the group.
