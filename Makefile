@@ -11,7 +11,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # It is written at the first import: most of what pip would compile is never imported.
 export PIP_COMPILE := 0
 
-.PHONY: help run test test-research test-hidden coverage test-all test-newest test-lowest programs e2e e2e-nodes lint docs bench speed soak audit osv image sbom dist release-check push-chart version lock clean
+.PHONY: help run test test-research test-hidden coverage test-all test-newest test-lowest programs e2e e2e-nodes lint docs bench speed soak mutants audit osv image sbom dist release-check push-chart version lock clean
 
 help:  ## list these commands
 	@sed -n 's/^\([a-z0-9-]*\):.*  ## \(.*\)/make \1	\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -100,6 +100,12 @@ soak: $(VENV)/.dev  ## kill a writer and a watcher 500 times, start one 1,000 ti
 	$(BIN)/python tests/soak/starts.py $(SOAK)
 	$(BIN)/python tests/soak/moves.py $(SOAK) $(if $(FOR),--faults 16)
 	$(if $(FOR),,RANDOM_PLANS=10000 $(BIN)/python -m pytest -k many_plans tests/trimaran/planning/test_moves_plan.py)
+
+# Not a part of CI: the first group takes minutes, the others hours. JOBS=2 runs two mutants at once.
+GROUP ?= rebalancer
+JOBS ?= 1
+mutants: $(VENV)/.dev  ## change the code of a GROUP of modules (rebalancer, core, rest; of it ONLY=MODULE) in small ways, each of which a test must notice
+	$(BIN)/python tools/mutants.py $(GROUP) $(ONLY) --jobs $(JOBS)
 
 # Fails on a vulnerability that is not among the exceptions, and if OSV cannot be reached. OSV_URL selects a mirror.
 OSV_URL ?= https://api.osv.dev/v1/query
