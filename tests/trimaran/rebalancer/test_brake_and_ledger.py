@@ -1,7 +1,7 @@
 """The brake's reasons, and the ledger that survives a restart."""
 
 import re
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 import orjson
@@ -115,6 +115,43 @@ def test_a_growing_wait_for_nodes() -> None:
     assert reason([landed(1)], waits=(20.0, 100.0)) is BrakeReason.PENDING
     assert reason([], waits=(20.0, 100.0)) is None
     assert reason([landed(1)], waits=(60.0, 100.0)) is None
+
+
+def test_the_brake_is_set_at_its_limits() -> None:
+    """A replacement brakes once it has waited for the whole limit; start-ups and waits may grow to the whole factor."""
+    move = landed(20, state=MoveState.EVICTED)
+    for seconds, expected in ((119, None), (120, BrakeReason.UNSCHEDULABLE)):
+        refused = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+        since = {"lastTransitionTime": rfc3339(NOW - seconds)}
+        waiting = pod("web-9", ready_at=None, conditions=[{**refused, **since}])
+        assert reason([move], [(move, member(waiting))]) is expected
+    starting = member(pod("web-9", "node-b", ready_at=None))
+    for seconds, expected in ((119, None), (120, BrakeReason.FAILING)):
+        failing = {starting.pod.uid: float(seconds)}
+        found = brake_reason([move], [(move, starting)], (5.0, 5.0), BrakeRules(), NOW, failing)
+        assert (found[0] if found else None) is expected
+    twice = [landed(number, startup=40.0, ready_at=landed(number).evicted_at + 80) for number in range(5)]
+    assert reason(twice) is None
+    assert reason([landed(1)], waits=(20.0, 60.0)) is None
+
+
+def test_one_recent_move_is_enough_for_the_wait() -> None:
+    """Waits count while any move is of the past hour; a move of exactly an hour ago is not."""
+    waits = (20.0, 100.0)
+    assert reason([landed(1, planned_at=NOW - 7200), landed(2)], waits=waits) is BrakeReason.PENDING
+    assert reason([landed(1, planned_at=NOW - 3600)], waits=waits) is None
+
+
+def test_waits_are_recent_and_not_negative() -> None:
+    """A pod counts for less than ten minutes after scheduling; a creation time in the future is a wait of 0."""
+
+    def scheduled(seconds: float) -> list[Member]:
+        at = [{"type": "PodScheduled", "status": "True", "lastTransitionTime": rfc3339(NOW - seconds)}]
+        return [member(pod(f"web-{n}", created_at=NOW - seconds - 50, conditions=at)) for n in range(5)]
+
+    assert pending_wait(scheduled(599), (), NOW) == 50.0
+    assert pending_wait(scheduled(600), (), NOW) == 0.0
+    assert pending_wait([member(pod(f"web-{n}", ready_at=None, created_at=NOW + 9)) for n in range(5)], (), NOW) == 0.0
 
 
 def test_the_wait_counts_pods_that_wait_now() -> None:
@@ -263,8 +300,20 @@ def test_caps_continue_after_a_restart() -> None:
     assert Caps(limits, read, 100, NOW - 7200).left == 2  # the clock was set back
 
 
+def test_no_more_moves_are_dropped_than_needed() -> None:
+    """A ledger that is as long as allowed stays whole, and one that is longer loses as many moves as it must."""
+    ledger = Ledger(tuple(landed(10 + number) for number in range(9)))
+    length, shorter = len(ledger.to_json()), len(replace(ledger, records=ledger.records[1:]).to_json())
+    assert ledger.fitting(length) is ledger
+    assert ledger.fitting(length - 1).records == ledger.records[1:]
+    least = ledger.fitting(length - 3 * (length - shorter))
+    assert least.records == ledger.records[3:]
+
+
 def test_a_day_is_kept() -> None:
-    """Moves of more than a day ago are dropped, open ones are kept."""
+    """Moves of a day ago or more are dropped, open ones are kept."""
+    kept = landed(4, planned_at=NOW - 86_399)
+    assert Ledger().put_all([landed(5, planned_at=NOW - 86_400), kept]).pruned(NOW).records == (kept,)
     old = landed(1, planned_at=NOW - 90_000)
     waiting = landed(2, planned_at=NOW - 90_000, state=MoveState.EVICTED)
     assert Ledger().put_all([old, waiting, landed(3)]).pruned(NOW).records == (waiting, landed(3))
@@ -272,12 +321,16 @@ def test_a_day_is_kept() -> None:
 
 def test_a_released_brake_forgives_the_earlier_moves() -> None:
     """After the release the moves before it no longer set the brake, and still count for caps and cooldowns."""
-    bad = [landed(number, measured=-1.0, restarts=9) for number in range(12)] + [landed(12, state=MoveState.LOST)]
+    bad = [landed(number, measured=-1.0, restarts=9) for number in range(12)] + [
+        landed(12, state=MoveState.LOST, restarts=9)
+    ]
     ledger = Ledger().put_all(bad).with_brake(Brake(BrakeReason.LOST, "why", NOW)).with_brake(None)
     assert reason(list(ledger.records)) is None
     ledger = Ledger.from_json(ledger.to_json())
     assert reason(list(ledger.records)) is None
     assert [record.state for record in ledger.records[-2:]] == [MoveState.LANDED, MoveState.LOST]
+    slow = [landed(number, ready_at=landed(number).evicted_at + 300) for number in range(13, 20)]
+    assert reason(list(ledger.put_all(slow).records)) is BrakeReason.UNREADY
     again = ledger.put(landed(13, state=MoveState.LOST))
     assert reason(list(again.records)) is BrakeReason.LOST
     assert Caps(CapLimits(percent_per_hour=100), ledger.records, 100, NOW).usage()["hour"][0] == 13

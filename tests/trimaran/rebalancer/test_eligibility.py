@@ -131,6 +131,16 @@ def test_the_last_scaling_of_any_autoscaler_counts(times: tuple[float, float]) -
     assert workload_refusal(WEB, members, state(2, times), PodRules(), NOW) is Refusal.SCALED
 
 
+def test_the_least_ages_are_inclusive() -> None:
+    """A pod moves once it is Ready for ``min_age``, and its workload ``scaler_quiet`` after the last scaling."""
+    for seconds, expected in ((1799, Refusal.YOUNG), (1800, None)):
+        young = member(pod("web-1", "node-1", ready_at=NOW - seconds))
+        assert pod_refusal(young, PodRules(), NOW) is expected
+    members = [member(pod(f"web-{number}", "node-1")) for number in range(2)]
+    for seconds, expected in ((599, Refusal.SCALED), (600, None)):
+        assert workload_refusal(WEB, members, state(2, [NOW - seconds]), PodRules(), NOW) is expected
+
+
 def test_missing_and_unready_replicas_keep_a_workload() -> None:
     """A workload with fewer pods than it should have stays, and so does one with a pod that is not Ready."""
     ready, waiting = member(pod("web-1", "node-1")), member(pod("web-2", "node-1", ready_at=None))

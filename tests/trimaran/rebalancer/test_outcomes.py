@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 from support.rebalancing import NOW, World, deployment, hot_and_cold, node, pod
 
@@ -13,6 +14,7 @@ from trimaran.rebalancer.moves import MoveRecord, MoveState
 from trimaran.rebalancer.outcomes import followed, measured
 from trimaran.rebalancer.plan import plan_moves
 from trimaran.rebalancer.rules import CapLimits, Cooldowns, MoveRules, NodeRules
+from watcher.pod_use_table import STEPS
 
 RULES = MoveRules(
     holdout_percent=0, caps=CapLimits(percent_per_hour=100), nodes=NodeRules(bad_looks=1),
@@ -190,6 +192,42 @@ def test_a_gain_is_measured_once_and_in_time() -> None:
         moved.changed(source="node-gone"),
     ):
         assert list(measured(hot_and_cold().look(), [other], RULES, MoveCosts())) == []
+
+
+@pytest.mark.parametrize(("seconds", "is_due"), [(7199, False), (7200, True), (8999, True), (9000, False)])
+def test_a_gain_is_due_for_half_an_hour(seconds: float, is_due: bool) -> None:
+    """A gain is measured from the end of the time over which it is measured until half an hour later."""
+    look = hot_and_cold().look()
+    moved = record(
+        state=MoveState.LANDED, replacement="uid-of-default-app-a-hot", landed_on="node-hot",
+        ready_at=look.use.timestamp - seconds,
+    )  # fmt: skip
+    assert bool(list(measured(look, [moved], RULES, MoveCosts()))) is is_due
+
+
+@pytest.mark.parametrize("hot_hours", [(2, 0), (24, 2)])
+def test_only_the_use_after_the_move_counts(hot_hours: tuple[int, int]) -> None:
+    """The gain is that of the last two hours: a node that was hot before them only gained nothing."""
+    cluster = hot_and_cold()
+    cluster.pods[0] = pod("app-a-hot", "node-idle", of="app-a")
+    look = cluster.look()
+    hot, cores = np.zeros(STEPS, np.bool_), look.use.cpu_cores
+    hot[STEPS - hot_hours[0] * 12 : STEPS - hot_hours[1] * 12] = True
+    cores[:, ~hot] = 0.1
+    moved = record(
+        state=MoveState.LANDED, replacement="uid-of-default-app-a-hot", landed_on="node-idle", ready_at=NOW - 8000,
+    )  # fmt: skip
+    (found,) = measured(look, [moved], RULES, MoveCosts())
+    assert found.measured == pytest.approx(0.5 if hot_hours[1] == 0 else 0.0, abs=0.02)
+
+
+def test_a_replacement_that_was_ready_before_the_eviction_lands_at_the_eviction() -> None:
+    """No start-up is negative where clocks differ, and a planned move waits for its answer for two full minutes."""
+    early = fresh("web-3", "node-idle", ready_at=NOW - 320)
+    (landed,) = changes(world(pod("web-1", "node-hot"), early), record()).values()
+    assert landed.ready_at == NOW - 300
+    planned = record("web-1", state=MoveState.PLANNED, evicted_at=0.0, planned_at=NOW - 120)
+    assert changes(world(pod("web-1", "node-hot")), planned) == {}
 
 
 def test_a_replacement_that_moved_on_gained_nothing() -> None:

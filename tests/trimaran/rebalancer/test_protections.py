@@ -57,6 +57,22 @@ def test_1_the_dry_run_places_the_evicted_pod() -> None:
     assert [round(first.target.before[0]), round(first.target.after[0])] == [0, 19]
 
 
+def test_1_a_record_describes_the_pod_and_the_plan() -> None:
+    """The record has the pod's workload, use, start-up and restarts, and the predicted gain with its lower end."""
+    world = hot_and_cold()
+    world.pods[:5] = [pod(f"app-{each}-hot", "node-hot", of=f"app-{each}", restarts=3) for each in "abcde"]
+    first = plan(world).moves[0]
+    found = first.record
+    assert (found.namespace, found.kind, found.workload) == ("default", "Deployment", found.name.removesuffix("-hot"))
+    assert (found.revision, found.lineage, found.state) == ("5d8f7c9b64", found.uid, MoveState.PLANNED)
+    assert (found.planned_at, found.startup, found.cores, found.restarts_before) == (world.now, 10.0, 1.5, 3)
+    assert 0.3 < found.gain < 0.6
+    assert 0.9 * 120 * found.gain < found.low <= 120 * found.gain  # the use hardly varies, so the interval is short
+    memory = 100 * 0.2 / 32
+    assert first.source.before[1] - first.source.after[1] == pytest.approx(memory, rel=0.01)
+    assert first.target.after[1] - first.target.before[1] == pytest.approx(memory, rel=0.01)
+
+
 def test_2_several_bad_looks_in_a_row_are_needed() -> None:
     """A pod leaves a node at the third search in a row that finds the node; two good ones begin the count again."""
     looks, rules = BadLooks(3, 2), replace(RULES, nodes=NodeRules())
@@ -89,6 +105,8 @@ def test_4_stale_use_moves_nothing(age: float) -> None:
     found = plan(replace(hot_and_cold(), use_age=age))
     assert (found.moves, found.hot) == ((), frozenset())
     assert "up to date" in found.nothing
+    at_the_limit = plan(replace(hot_and_cold(), use_age=900.0 if age > 0 else -900.0))
+    assert at_the_limit.nothing == ""
 
 
 def test_4_a_node_without_metrics_takes_no_part() -> None:

@@ -87,6 +87,20 @@ def test_an_open_move_of_the_workload_is_an_objection() -> None:
         assert objection(hot_and_cold().look(), move, [other], RULES) == ""
 
 
+def test_a_pod_of_two_seconds_ago_is_no_objection() -> None:
+    """Creation times are whole seconds: from two seconds on a pod is older than any replacement."""
+    world = hot_and_cold()
+    world.pod("app-a-idle")["metadata"]["creationTimestamp"] = rfc3339(NOW - 2)
+    assert objection(world.look(), planned(), (), RULES) == ""
+
+
+def test_a_source_whose_facts_are_gone_has_no_taint() -> None:
+    """With a taint first, no pod leaves a node of which nothing is known any more."""
+    look, rules = hot_and_cold().look(), replace(RULES, nodes=NodeRules(bad_looks=1, source_taint="trimaran.io/hot"))
+    facts = {name: each for name, each in look.nodes.items() if name != "node-hot"}
+    assert objection(replace(look, nodes=facts), planned(), (), rules) == "node node-hot: not_tainted"
+
+
 def test_a_node_whose_facts_are_gone_is_no_target() -> None:
     """A target that has just been deleted may still be in the table of nodes: its facts are gone first."""
     look = hot_and_cold().look()
