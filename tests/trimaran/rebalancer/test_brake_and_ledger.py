@@ -336,6 +336,16 @@ def test_a_released_brake_forgives_the_earlier_moves() -> None:
     assert Caps(CapLimits(percent_per_hour=100), ledger.records, 100, NOW).usage()["hour"][0] == 13
 
 
+def test_a_released_brake_leaves_other_moves_as_they_are() -> None:
+    """Moves whose replacement is awaited, held ones and refused ones do not count for the brake, and stay the same."""
+    states = (MoveState.PLANNED, MoveState.EVICTED, MoveState.HELD, MoveState.REFUSED)
+    ledger = Ledger(tuple(landed(number, state=state) for number, state in enumerate(states)))
+    assert ledger.with_brake(None) == ledger
+    assert ledger.open_records() == list(ledger.records[:2])
+    assert ledger.find(ledger.records[1].key) is ledger.records[1]
+    assert ledger.find(("another", NOW)) is None
+
+
 def test_a_deleted_ledger_begins_again() -> None:
     """After a person deleted the ConfigMap the ledger is empty, and the next write creates it."""
     api = MovingApi(hot_and_cold())

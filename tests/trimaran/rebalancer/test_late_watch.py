@@ -175,7 +175,7 @@ def test_an_earlier_version_of_the_pods_says_nothing() -> None:
         assert [each.state for each in followed(look, [move], RULES)] == states
 
 
-@pytest.mark.parametrize(("seconds", "state"), [(890.0, None), (910.0, None), (950.0, MoveState.LOST)])
+@pytest.mark.parametrize(("seconds", "state"), [(890.0, None), (910.0, None), (930.0, None), (950.0, MoveState.LOST)])
 def test_a_pod_may_take_its_grace_period_to_end(seconds: float, state: MoveState | None) -> None:
     """A move whose pod is still there is lost after the timeout and the pod's own grace period."""
     world = hot_and_cold()

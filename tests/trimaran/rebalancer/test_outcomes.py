@@ -69,9 +69,9 @@ def test_each_replacement_counts_for_one_move() -> None:
 
 def test_a_replacement_that_is_not_ready_keeps_the_move_open() -> None:
     """A move stays open until the replacement is Ready, and is lost after the time-out."""
-    cluster = world(pod("web-1", "node-hot"), fresh("web-3"))
+    cluster = world(pod("web-1", "node-hot"), fresh("web-3", restarts=2))
     (waiting,) = changes(cluster, record()).values()
-    assert (waiting.state, waiting.replacement) == (MoveState.EVICTED, "uid-of-default-web-3")
+    assert (waiting.state, waiting.replacement, waiting.restarts) == (MoveState.EVICTED, "uid-of-default-web-3", 2)
     late = record(evicted_at=NOW - 1000, planned_at=NOW - 1000)
     assert changes(cluster, late)["web-old"].state is MoveState.LOST
 
@@ -79,7 +79,7 @@ def test_a_replacement_that_is_not_ready_keeps_the_move_open() -> None:
 def test_a_workload_that_shrank_needs_no_replacement() -> None:
     """If the desired replicas fell meanwhile, or the workload is gone, the move is over without a replacement."""
     (over,) = changes(world(pod("web-1", "node-hot"), replicas=1), record()).values()
-    assert (over.state, over.replacement) == (MoveState.LANDED, "")
+    assert (over.state, over.replacement, over.ready_at) == (MoveState.LANDED, "", NOW - 300)
     gone = replace(world(), workloads=[])
     assert changes(gone, record())["web-old"].state is MoveState.LANDED
 
@@ -171,6 +171,12 @@ def test_restarts_are_counted_after_the_landing() -> None:
     """Restarts of a replacement count for the brake also once it has landed."""
     landed = record(state=MoveState.LANDED, replacement="uid-of-default-web-2", landed_on="node-idle")
     assert changes(world(fresh("web-2", "node-idle", restarts=4)), landed)["web-old"].restarts == 4
+
+
+def test_a_replacement_that_is_gone_changes_nothing() -> None:
+    """A landed move whose replacement was deleted keeps the restarts that were counted."""
+    landed = record(state=MoveState.LANDED, replacement="uid-of-default-web-2", landed_on="node-idle", restarts=2)
+    assert changes(world(pod("web-1", "node-hot")), landed) == {}
 
 
 def test_an_unanswered_eviction_is_refused_if_the_clock_was_set_back() -> None:
