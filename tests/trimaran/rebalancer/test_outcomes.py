@@ -211,9 +211,9 @@ def test_a_gain_is_due_for_half_an_hour(seconds: float, is_due: bool) -> None:
     assert bool(list(measured(look, [moved], RULES, MoveCosts()))) is is_due
 
 
-@pytest.mark.parametrize("hot_hours", [(2, 0), (24, 2)])
-def test_only_the_use_after_the_move_counts(hot_hours: tuple[int, int]) -> None:
-    """The gain is that of the last two hours: a node that was hot before them only gained nothing."""
+@pytest.mark.parametrize(("hot_hours", "gain"), [((2, 0), 0.5), ((2, 1), 0.25), ((24, 2), 0.0)])
+def test_only_the_use_after_the_move_counts(hot_hours: tuple[int, int], gain: float) -> None:
+    """The gain is the average over the last two hours: a node that was hot before them only gained nothing."""
     cluster = hot_and_cold()
     cluster.pods[0] = pod("app-a-hot", "node-idle", of="app-a")
     look = cluster.look()
@@ -224,7 +224,21 @@ def test_only_the_use_after_the_move_counts(hot_hours: tuple[int, int]) -> None:
         state=MoveState.LANDED, replacement="uid-of-default-app-a-hot", landed_on="node-idle", ready_at=NOW - 8000,
     )  # fmt: skip
     (found,) = measured(look, [moved], RULES, MoveCosts())
-    assert found.measured == pytest.approx(0.5 if hot_hours[1] == 0 else 0.0, abs=0.02)
+    assert found.measured == pytest.approx(gain, abs=0.02)
+
+
+def test_memory_counts_for_the_gain() -> None:
+    """A move from a node whose memory the pod would have filled gained, though no node is short of CPU."""
+    cluster = replace(hot_and_cold(), cores={})
+    cluster.pods[0] = pod("app-a-hot", "node-idle", of="app-a")
+    look = cluster.look()
+    look.use.memory_gib[[name.endswith("-hot") for name in look.use.names]] = 6.0  # five of them: 94 percent
+    moved = record(
+        state=MoveState.LANDED, replacement="uid-of-default-app-a-hot", landed_on="node-idle", ready_at=NOW - 8000,
+    )  # fmt: skip
+    (found,) = measured(look, [moved], RULES, MoveCosts())
+    assert found.measured is not None
+    assert found.measured > 0.1
 
 
 def test_a_replacement_that_was_ready_before_the_eviction_lands_at_the_eviction() -> None:
