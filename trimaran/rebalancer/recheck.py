@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 from trimaran.rebalancer.eligibility import REASONS, budget_refusal, pod_refusal, source_barrier, target_barrier
 from trimaran.rebalancer.eligibility import workload_refusal as refusal_of_workload
-from trimaran.rebalancer.facts import NodeFacts
 from trimaran.rebalancer.look import ClusterLook
 from trimaran.rebalancer.moves import MoveRecord
 from trimaran.rebalancer.rules import MoveRules
@@ -33,10 +32,11 @@ def objection(look: ClusterLook, record: MoveRecord, records: Sequence[MoveRecor
         return "a pod of its workload is so new that it could be taken for the replacement"
     if any(each.is_open and each.of == record.of for each in records):
         return "another move of its workload is open"
-    if barrier := source_barrier(look.nodes.get(record.source, NodeFacts()), rules.nodes):
+    for name in (record.source, record.target):
+        if name not in look.table or name not in look.nodes:
+            return f"node {name} is gone"
+    if barrier := source_barrier(look.nodes[record.source], rules.nodes):
         return f"node {record.source}: {barrier}"
-    if record.target not in look.table or record.target not in look.nodes:
-        return f"node {record.target} is gone"
     if barrier := target_barrier(look.nodes[record.target]):
         return f"node {record.target}: {barrier}"
     if not look.table.feasible(found.pod)[look.table.row(record.target)]:

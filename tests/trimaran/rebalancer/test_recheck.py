@@ -94,19 +94,18 @@ def test_a_pod_of_two_seconds_ago_is_no_objection() -> None:
     assert objection(world.look(), planned(), (), RULES) == ""
 
 
-def test_a_source_whose_facts_are_gone_has_no_taint() -> None:
-    """With a taint first, no pod leaves a node of which nothing is known any more."""
-    look, rules = hot_and_cold().look(), replace(RULES, nodes=NodeRules(bad_looks=1, source_taint="trimaran.io/hot"))
-    facts = {name: each for name, each in look.nodes.items() if name != "node-hot"}
-    assert objection(replace(look, nodes=facts), planned(), (), rules) == "node node-hot: not_tainted"
-
-
-def test_a_node_whose_facts_are_gone_is_no_target() -> None:
-    """A target that has just been deleted may still be in the table of nodes: its facts are gone first."""
+@pytest.mark.parametrize("name", ["node-hot", "node-idle"])
+def test_a_node_whose_facts_are_gone_takes_no_part(name: str) -> None:
+    """A source or target that has just been deleted may still be in the table of nodes: its facts are gone first."""
     look = hot_and_cold().look()
-    facts = {name: each for name, each in look.nodes.items() if name != "node-idle"}
-    assert objection(replace(look, nodes=facts), planned(), (), RULES) == "node node-idle is gone"
+    facts = {each: known for each, known in look.nodes.items() if each != name}
+    assert objection(replace(look, nodes=facts), planned(), (), RULES) == f"node {name} is gone"
+
+
+def test_a_node_that_is_not_in_the_table_is_no_target() -> None:
+    """A target that is created again may have facts first."""
+    look = hot_and_cold().look()
     world = hot_and_cold()
     without_target(world)
-    other = replace(look, table=world.look().table)  # or only its facts are there, as of a node that is created again
+    other = replace(look, table=world.look().table)
     assert objection(other, planned(), (), RULES) == "node node-idle is gone"
