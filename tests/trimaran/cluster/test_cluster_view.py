@@ -34,13 +34,16 @@ def bound(name: str, node_name: str, cpu: str = "100m", uid: str = "") -> Object
 
 
 class TwoLists:
-    """API with one script for nodes and one for pods."""
+    """API with one script for nodes and one for pods, which begins after that of the nodes."""
 
     def __init__(self, nodes: ScriptedApi, pods: ScriptedApi) -> None:
         self.nodes, self.pods = nodes, pods
 
     def pages(self, path: str, *arguments: Any, **query: Any) -> Any:
-        return (self.nodes if path == NODES else self.pods).pages(path, *arguments, **query)
+        if path == NODES:
+            return self.nodes.pages(path, *arguments, **query)
+        assert self.nodes.silent.wait(10)  # a pod that leaves before its node is known is not remembered
+        return self.pods.pages(path, *arguments, **query)
 
     def watch(self, path: str, *arguments: Any, **query: Any) -> Any:
         return (self.nodes if path == NODES else self.pods).watch(path, *arguments, **query)
