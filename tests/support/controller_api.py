@@ -55,11 +55,12 @@ class ControllerApi(ThreadingHTTPServer):
             return str(lease["spec"].get("holderIdentity", ""))
 
     def give_lease(self, name: str, holder: str) -> None:
-        """Change the holder of a Lease, as another replica does that acquires or releases it."""
+        """Change the holder of a Lease, as another replica does that acquires it for an hour, or releases it."""
         path = object_path("Lease", name, "trimaran")
         with self._lock:
             lease = self.stored.leases[path]
-            self.stored.send("PUT", path, None, {**lease, "spec": {**lease["spec"], "holderIdentity": holder}})
+            changes = {"holderIdentity": holder, "leaseDurationSeconds": 3600 if holder else 1}
+            self.stored.send("PUT", path, None, {**lease, "spec": {**lease["spec"], **changes}})
 
     def close(self) -> None:
         """End all watches."""

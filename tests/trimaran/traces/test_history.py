@@ -91,13 +91,14 @@ def test_a_broken_history_is_refused(folder: Path, change: Callable[[Path], None
 
 
 def test_the_learner_knows_the_history_before_minute_0(trace: Trace) -> None:
-    """The expected use of an owner is that of the newest day, in parts of its request; nothing is of a later time."""
+    """The expected use of an owner is that of its days, the newest first; nothing is of a later time."""
     learner = begun(trace)
     table = learner.table()
     assert [workload.name for workload in table.workloads] == [trace.owners[0]]
     of_owner = np.array(trace.owners) == trace.owners[0]
     requests = np.array([trace.cpu_request_milli[of_owner] / 1000, trace.memory_request_bytes[of_owner]]).mean(axis=1)
-    assert table.use[:, 0] == pytest.approx(requests * (0.5, 0.75), rel=1e-3)
+    newest_first = (0.5 + 0.25 / np.e) / (1 + 1 / np.e)  # a day weighs 1/e of the next one
+    assert table.use[:, 0] == pytest.approx(requests * (newest_first, 0.75), rel=0.01)
     assert learner.rows["pod_minutes"][0] == 2 * 1440
     assert learner.rows["first_seen"][0] == pytest.approx(BEGIN_SECONDS - 2 * 86400, abs=300)
     assert learner.rows["last_seen"][0] == table.timestamp == BEGIN_SECONDS
