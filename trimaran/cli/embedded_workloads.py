@@ -15,7 +15,7 @@ from watcher.settings import Settings, WatcherSettings
 from watcher.store import Store
 from watcher.usage.backfill import WorkloadBackfill
 from watcher.usage.learn.learner_service import LearnerService
-from watcher.usage.recommend.recommendation import RULES, recommend
+from watcher.usage.recommend.recommendation import recommended
 from watcher.usage.rounds import PodUseRounds
 from watcher.usage.sources.pods import DAYS
 from watcher.wire.workloads import WorkloadIndex, workload_items
@@ -56,12 +56,11 @@ def embedded_document(flags: dict[str, str | None], last: float, namespace: str 
 
 
 def _document(learned: LearnerService, namespace: str | None) -> dict[str, Any]:
-    table, containers = learned.table(), learned.containers()
-    index = WorkloadIndex.of(table, containers, recommend(containers, RULES[learned.rule], learned.autoscaling))
+    index = WorkloadIndex.of(learned.table(), *recommended(learned))
     wanted = [each for each in index.workloads if namespace in {None, each.namespace}]
     unmeasured = (each for each in learned.unmeasured if namespace in {None, each.workload.namespace})
     return {
-        "timestamp": table.timestamp,
+        "timestamp": index.table.timestamp,
         "not_checked": learned.unchecked,
         "workloads": workload_items(index, wanted),
         "not_measured": [each.as_document() for each in islice(unmeasured, _MAX_UNMEASURED)],

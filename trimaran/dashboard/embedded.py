@@ -28,7 +28,7 @@ from watcher.pipeline.watcher import Watcher
 from watcher.pod_use_table import PodUseTable
 from watcher.settings import Settings
 from watcher.settings.sections import DashboardSettings
-from watcher.usage.recommend.recommendation import RULES, recommend
+from watcher.usage.recommend.recommendation import recommended
 from watcher.wire.workloads import WorkloadIndex, workload_items
 from watcher.workload_table import ClusterTotals
 
@@ -196,7 +196,5 @@ class _EmbeddedReader:
             raise NoMetrics("no workload is measured: the first round is not complete, or no provider measures pods")
         with self._lock:
             if self._index is None or self._index.table is not table:
-                containers = learned.containers()
-                advice = recommend(containers, RULES[learned.rule], learned.autoscaling)
-                self._index = WorkloadIndex.of(table, containers, advice)
+                self._index = WorkloadIndex.of(table, *recommended(learned))
             return self._index

@@ -20,7 +20,7 @@ from runtime.server.responses import HttpResponse
 from watcher.api.node_views import UnknownParameter, check_parameters
 from watcher.api.pod_access import TOTALS, AccessRefused, PodAccess, PodCaller
 from watcher.errors import NotServed
-from watcher.usage.recommend.recommendation import RULES, recommend
+from watcher.usage.recommend.recommendation import recommended
 from watcher.wire import COLUMNS_TYPE, MetricsCode
 from watcher.wire.workloads import WorkloadIndex, encode_totals, encode_workloads, workload_items
 
@@ -171,9 +171,7 @@ class _Views:
         if not table.workloads and not self._learned.unmeasured:
             raise self._not_known()
         if index is None or index.table is not table:
-            containers = self._learned.containers()
-            advice = recommend(containers, RULES[self._learned.rule], self._learned.autoscaling)
-            index = self._index = WorkloadIndex.of(table, containers, advice)
+            index = self._index = WorkloadIndex.of(table, *recommended(self._learned))
         return index
 
     def _table(self) -> "WorkloadTable":

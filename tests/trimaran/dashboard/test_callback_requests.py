@@ -19,7 +19,7 @@ from trimaran.dashboard.extender import Decisions
 from trimaran.dashboard.page_context import PageContext
 from watcher.store import Store
 from watcher.usage.learn.learner_service import LearnerService
-from watcher.usage.recommend.recommendation import RULES, recommend
+from watcher.usage.recommend.recommendation import recommended
 from watcher.wire import decode
 from watcher.wire.workloads import WorkloadIndex, workload_items
 
@@ -77,9 +77,7 @@ class Watcher:
         return LEARNED.totals()
 
     def workload_document(self):
-        containers = LEARNED.containers()
-        advice = recommend(containers, RULES[LEARNED.rule], LEARNED.autoscaling)
-        index = WorkloadIndex.of(LEARNED.table(), containers, advice)
+        index = WorkloadIndex.of(LEARNED.table(), *recommended(LEARNED))
         return {"timestamp": index.table.timestamp, "workloads": workload_items(index, index.workloads)}
 
     def admit(self, _token):

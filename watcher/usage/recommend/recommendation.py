@@ -14,7 +14,7 @@ keeps the limit's ratio to the request.
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -22,6 +22,9 @@ from watcher.usage.recommend.blockers import blockers, is_recent
 from watcher.usage.sources.known_autoscalers import KnownAutoscalers
 from watcher.usage.sources.pods import RECENT_SECONDS
 from watcher.workload_table import ContainerTable, Float64s, Recommendations, Texts
+
+if TYPE_CHECKING:
+    from watcher.usage.learn.learner_service import LearnerService
 
 _MIB = 2.0**20
 _KEPT = 0.1  # relative difference from the request up to which a change is not worth a rollout
@@ -66,6 +69,12 @@ class RecommendationRule:
 RULES: Final = {"vpa": RecommendationRule(), "krr": RecommendationRule(quantile=0.95, cpu_margin=0.0)}
 """Rules that a setting can name."""
 _NO_AUTOSCALERS = KnownAutoscalers(unchecked=())
+
+
+def recommended(learned: "LearnerService") -> tuple[ContainerTable, Recommendations]:
+    """Return the learned use and state of each container, and its requests by the learner's rule."""
+    containers = learned.containers()
+    return containers, recommend(containers, RULES[learned.rule], learned.autoscaling)
 
 
 def recommend(
