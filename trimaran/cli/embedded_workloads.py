@@ -3,10 +3,10 @@
 import logging
 import math
 from contextlib import ExitStack
-from itertools import islice
 from typing import Any
 
 from runtime.errors import SettingsError
+from runtime.kubernetes.workloads import Workload
 from runtime.terminal import echo
 from trimaran.cli.options import fail
 from watcher.commands import load_or_exit
@@ -18,10 +18,9 @@ from watcher.usage.learn.learner_service import LearnerService
 from watcher.usage.recommend.recommendation import recommended
 from watcher.usage.rounds import PodUseRounds
 from watcher.usage.sources.pods import DAYS
-from watcher.wire.workloads import WorkloadIndex, workload_items
+from watcher.wire.workloads import WorkloadIndex, unmeasured_items, workload_items
 
 _DAY = 86400.0
-_MAX_UNMEASURED = 1000
 
 
 def embedded_document(flags: dict[str, str | None], last: float, namespace: str | None) -> dict[str, Any]:
@@ -57,11 +56,13 @@ def embedded_document(flags: dict[str, str | None], last: float, namespace: str 
 
 def _document(learned: LearnerService, namespace: str | None) -> dict[str, Any]:
     index = WorkloadIndex.of(learned.table(), *recommended(learned))
-    wanted = [each for each in index.workloads if namespace in {None, each.namespace}]
-    unmeasured = (each for each in learned.unmeasured if namespace in {None, each.workload.namespace})
+
+    def is_wanted(workload: Workload) -> bool:
+        return namespace in {None, workload.namespace}
+
     return {
         "timestamp": index.table.timestamp,
         "not_checked": learned.unchecked,
-        "workloads": workload_items(index, wanted),
-        "not_measured": [each.as_document() for each in islice(unmeasured, _MAX_UNMEASURED)],
+        "workloads": workload_items(index, list(filter(is_wanted, index.workloads))),
+        "not_measured": unmeasured_items(learned.unmeasured, is_wanted),
     }

@@ -13,6 +13,7 @@ from trimaran.rebalancer.look import ClusterLook, percents
 from trimaran.rebalancer.rules import MoveRules
 
 _DISAGREEMENT_STEPS = 3  # 15 minutes, the default window of the watcher
+_UNKNOWN = NodeFacts(barriers=frozenset({NodeBarrier.NOT_READY}))  # of a node whose object is not known
 
 
 class NodeRoles:
@@ -53,8 +54,8 @@ class NodeRoles:
 
     def _source_refusal(self, name: str) -> NodeBarrier | NodeRefusal | None:
         """Return the reason why no pod leaves a node; None if pods may leave."""
-        barrier = source_barrier(self._look.nodes.get(name, NodeFacts()), self._rules.nodes)
-        if barrier is not None:
+        facts = self._look.nodes.get(name, _UNKNOWN)
+        if (barrier := source_barrier(facts, self._rules.nodes)) is not None:
             return barrier
         if self._peak[self._look.table.row(name)] < self._rules.nodes.source_percent:
             return NodeRefusal.NOT_HOT
@@ -66,8 +67,7 @@ class NodeRoles:
 
     def _target_refusal(self, name: str) -> NodeBarrier | NodeRefusal | None:
         """Return the reason why no pod moves to a node; None if pods may move there."""
-        barrier = target_barrier(self._look.nodes[name]) if name in self._look.nodes else NodeBarrier.NOT_READY
-        if barrier is not None:
+        if (barrier := target_barrier(self._look.nodes.get(name, _UNKNOWN))) is not None:
             return barrier
         if name in self._look.unknown_nodes:
             return NodeRefusal.UNKNOWN_REQUESTS

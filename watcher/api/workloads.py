@@ -22,14 +22,13 @@ from watcher.api.pod_access import TOTALS, AccessRefused, PodAccess, PodCaller
 from watcher.errors import NotServed
 from watcher.usage.recommend.recommendation import recommended
 from watcher.wire import COLUMNS_TYPE, MetricsCode
-from watcher.wire.workloads import WorkloadIndex, encode_totals, encode_workloads, workload_items
+from watcher.wire.workloads import WorkloadIndex, encode_totals, encode_workloads, unmeasured_items, workload_items
 
 if TYPE_CHECKING:
     from watcher.usage.learn.learner_service import LearnerService
     from watcher.workload_table import WorkloadTable
 
 _LIMIT, _MAX_LIMIT = 500, 5000
-_MAX_UNMEASURED = 1000
 _FILTERS = ("namespace", "kind", "name")
 _OMITTED = "workloads of namespaces whose pods you may not list are left out"
 
@@ -120,13 +119,12 @@ class _Views:
         if after and last is None:
             raise UnknownParameter(f"continue: must be the value of next in the previous page, not {after[:80]!r}")
         may_see = cache(caller.may_see)
-        following = (
-            workload
-            for workload in index.workloads
-            if (last is None or workload > last)
-            and all(getattr(workload, key) == wanted[key] for key in wanted)
-            and (sees_all or may_see(workload.namespace))
-        )
+
+        def is_wanted(workload: Workload) -> bool:
+            matches = all(getattr(workload, key) == value for key, value in wanted.items())
+            return matches and (sees_all or may_see(workload.namespace))
+
+        following = (each for each in index.workloads if (last is None or each > last) and is_wanted(each))
         chosen = list(islice(following, limit + 1))  # one more, which says whether there is a next page
         if not (sees_all or chosen or after or any(map(may_see, {each.namespace for each in index.workloads}))):
             caller.require(ALL_NAMESPACES)  # raises AccessRefused, with the remedy
@@ -141,13 +139,7 @@ class _Views:
         if len(chosen) > limit:
             body["next"] = "/".join(chosen[limit - 1])
         else:
-            unmeasured = (
-                each
-                for each in self._learned.unmeasured
-                if all(getattr(each.workload, key) == wanted[key] for key in wanted)
-                and (sees_all or may_see(each.workload.namespace))
-            )
-            body["not_measured"] = [each.as_document() for each in islice(unmeasured, _MAX_UNMEASURED)]
+            body["not_measured"] = unmeasured_items(self._learned.unmeasured, is_wanted)
         return responses.json_response(body)
 
     def totals(self) -> HttpResponse:

@@ -371,6 +371,16 @@ def test_4_a_node_whose_facts_have_not_arrived_is_no_target() -> None:
     assert {each.record.target for each in found.moves} == {"node-cold"}
 
 
+def test_4_a_node_whose_facts_are_gone_is_no_source() -> None:
+    """A node that is being deleted may still be in the table: whether it was cordoned is not known any more."""
+    look = hot_and_cold().look()
+    assert plan_moves(look, (), RULES, BadLooks(1, 1)).moves
+    facts = {name: each for name, each in look.nodes.items() if name != "node-hot"}
+    found = plan_moves(replace(look, nodes=facts), (), RULES, BadLooks(1, 1))
+    assert found.sources["node-hot"] is NodeBarrier.NOT_READY
+    assert not found.moves
+
+
 def test_3_a_target_stays_below_its_level_by_memory_too() -> None:
     """A node whose memory is used above target_percent takes no pod, and one above source_percent is a source."""
     look = hot_and_cold().look()
