@@ -34,8 +34,9 @@ _FALSE_ALARMS = ("wrong_scale_action", "flatline_action", "duplicate_node_action
 #: Constants of the load, by module; a module comes before those that import its constants.
 _CONSTANTS = {
     "watcher.pod_use_table": ("STEP_SECONDS",),
+    "watcher.usage.learn.past_days": ("MEMORY_MINUTES",),
     "watcher.usage.learn.learner": (
-        "RECENT_SECONDS", "_PRIOR_MINUTES", "_MEMORY_MINUTES", "_HOUR_MEMORY_MINUTES", "_UNKNOWN_MINUTES",
+        "RECENT_SECONDS", "_PRIOR_MINUTES", "_HOUR_MEMORY_MINUTES", "_UNKNOWN_MINUTES",
         "_LEVEL_SECONDS", "_LEAST_LEVEL_SECONDS", "_CLOCK_JITTER_SECONDS", "_HOUR",
     ),
     "trimaran.cluster.workload_use": ("MAX_AGE_SECONDS",),

@@ -32,12 +32,13 @@ _FOREVER = 1e9  # seconds for which a table remembers pods that left
 
 
 class Change(StrEnum):
-    """Change of the recorded inputs, to show that the check can fail."""
+    """Change of the recorded inputs, or of what the replay's learner knows, to show that the check can fail."""
 
     NONE = "none"
     NO_LEVELS = "no-levels"
     DOUBLE_WINDOWS = "double-windows"
     LATE_METRICS = "late-metrics"
+    NO_HISTORY = "no-history"
 
 
 class RecordedCluster:

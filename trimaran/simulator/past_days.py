@@ -49,7 +49,7 @@ def _past_day(
         day: number of the day since 1970.
         workload_of: returns the workload of an owner by kind and name.
     """
-    collector, owners = DayCollector(day), list(zip(history.owner_kinds, history.owners, strict=True))
+    collector, owners = DayCollector(day, STEP_SECONDS), list(zip(history.owner_kinds, history.owners, strict=True))
     for of_history in np.unique(history.days).tolist():
         begin = BEGIN_SECONDS + of_history * _DAY
         midnights = ((number * _DAY - begin) // STEP_SECONDS for number in (day, day + 1))

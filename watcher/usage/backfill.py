@@ -131,7 +131,7 @@ class WorkloadBackfill:
 
         step = int(self._settings.workloads.interval_seconds)
         ends = range(day * _DAY + step, min((day + 1) * _DAY, int(live_since)) + 1, step)
-        collector = DayCollector(day)
+        collector = DayCollector(day, step)
         if not ends:
             return collector.result()
         timeout = self._settings.workloads.timeout_seconds

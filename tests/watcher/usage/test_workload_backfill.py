@@ -34,6 +34,7 @@ NOON = 20_000 * DAY + DAY // 2
 WEB = Workload("shop", "Deployment", "web")
 TEMPLATE = PodTemplate(WEB, "5d4f", (ContainerResources("main", 500, 512 * MEBI),))
 PODS = [f"web-{number}" for number in range(3)]
+UNREQUESTED = {PodKey("shop", pod): RunningPod(PodTemplate(WEB, "", ()), 1.0, restarts=()) for pod in PODS}
 RUNNING: RunningPods = {PodKey("shop", pod): RunningPod(TEMPLATE, 1.0, restarts=()) for pod in PODS}
 
 
@@ -50,6 +51,13 @@ def live(at: int) -> ContainerUse:
     """Return the round of a time."""
     values = np.array([[cores(pod, at), memory(pod, at)] for pod in range(len(PODS))]).T
     return ContainerUse(at, STEP, ["shop"] * 3, PODS, ["main"] * 3, *values)
+
+
+def day_mean(times: range) -> np.ndarray:
+    """Return the expected use at the end of some times: the mean of CPU with a memory of a day, and that of memory."""
+    weights = np.exp(np.array(times) / DAY - times[-1] / DAY)
+    by_time = np.array([[sum(f(pod, at) for pod in range(3)) / 3 for at in times] for f in (cores, memory)])
+    return np.array([np.average(by_time[0], weights=weights), by_time[1].mean()])
 
 
 class Past:
@@ -180,22 +188,71 @@ def test_pods_that_still_run_count_in_full(always: LearnerService) -> None:
         assert learning.containers().use[resource] == pytest.approx(always.containers().use[resource], rel=0.01)
 
 
+@pytest.mark.parametrize("hour", [1, 13, 23])
+def test_the_past_of_a_daily_cycle_counts_the_same_at_any_hour(hour: int) -> None:
+    """A filled learner expects what one that always ran expects, at each time of day at which its days are filled."""
+    end, wave = 20_000 * DAY + 3600 * hour, 2 * np.pi / DAY
+    times = range(end - 2 * DAY + STEP, end + 1, STEP)
+
+    def use(at: np.ndarray | int) -> np.ndarray:
+        return np.atleast_1d(1 + 0.9 * np.sin(wave * (np.asarray(at) - end)))
+
+    always, learning = WorkloadLearner(), WorkloadLearner()
+    for at in times:
+        live_use = ContainerUse(at, STEP, ["shop"], [PODS[0]], ["main"], use(at), np.ones(1))
+        observed = use_round(live_use, UNREQUESTED, at - STEP)
+        assert observed is not None
+        always.observe(observed)
+        if at == times[-1]:
+            learning.observe(observed)
+    learning.unfilled = [20_000, 19_999, 19_998]
+    for day in list(learning.unfilled):
+        collector = DayCollector(day, STEP)
+        ends = range(max(day * DAY, end - 2 * DAY) + STEP, min((day + 1) * DAY, end - STEP) + 1, STEP)
+        course = use(np.array(ends))[None].astype(np.float32)
+        past = PastContainerUse(ends, ["shop"], [PODS[0]], ["main"], course, np.ones((2, 1)))
+        collector.add(past, lambda _namespace, _pod: WEB, present_pods={("shop", PODS[0])})
+        learning.fill(collector.result())
+    for resource in range(2):
+        assert learning.containers().use[resource] == pytest.approx(always.containers().use[resource], rel=1e-6)
+
+
+def test_runs_of_jobs_count_in_full() -> None:
+    """Short runs of a job, one after another, count for the time in which any of them ran, also if none runs now."""
+    job, one = Workload("shop", "CronJob", "nightly"), np.ones(1)
+    learner = WorkloadLearner()
+    first = use_round(ContainerUse(NOON, STEP, ["shop"], [PODS[0]], ["main"], one, one * MEBI), RUNNING, 0.0, ())
+    assert first is not None
+    learner.observe(first)
+    learner.unfilled = [20_000]
+    collector, ends = DayCollector(20_000, STEP), range(20_000 * DAY + STEP, 20_000 * DAY + 36 * STEP + 1, STEP)
+    for run in range(12):  # two at a time, of half an hour each
+        course = np.full((1, 36), np.nan, np.float32)
+        course[0, 6 * (run // 2) : 6 * (run // 2 + 1)] = run % 2
+        past = PastContainerUse(ends, ["shop"], [f"nightly-{run}"], ["main"], course, np.full((2, 1), MEBI))
+        collector.add(past, lambda _namespace, _pod: job, present_pods=())
+    learner.fill(collector.result())
+    (row,) = (row for row, key in enumerate(learner.keys) if key.workload == job)
+    assert learner.rows["minutes"][row].tolist() == [180, 180]
+    assert learner.rows["pod_minutes"][row] == 360
+    assert learner.containers().use[:, row] == pytest.approx([0.5, MEBI])
+
+
 def test_pods_of_earlier_revisions_count_as_an_hour() -> None:
     """Their newest day counts once, so later measurements outweigh it."""
     learner = WorkloadLearner()
-    unrequested = {key: pod._replace(template=PodTemplate(WEB, "", ())) for key, pod in RUNNING.items()}
-    first = use_round(live(NOON), unrequested, 0.0, ())
+    first = use_round(live(NOON), UNREQUESTED, 0.0, ())
     assert first is not None
     learner.observe(first)
     learner.unfilled = [20_000, 19_999]
     for day in (20_000, 19_999):
-        collector = DayCollector(day)
+        collector = DayCollector(day, STEP)
         times = range(day * DAY + STEP, min((day + 1) * DAY, NOON - STEP) + 1, STEP)
         for _, use in Past().past_pod_use(times, 1):
             collector.add(use, lambda _namespace, _pod: WEB, present_pods=())
         learner.fill(collector.result())
     times = range(20_000 * DAY + STEP, NOON - STEP + 1, STEP)
-    mean = np.mean([[f(pod, at) for pod in range(3) for at in times] for f in (cores, memory)], axis=1)
+    mean = day_mean(times)
     now = np.array([np.mean([f(pod, NOON) for pod in range(3)]) for f in (cores, memory)])
     assert learner.containers().use[:, 0] == pytest.approx((60 * mean + 5 * now) / 65, rel=1e-5)
 
@@ -209,8 +266,7 @@ def test_ended_workloads_begin_with_their_mean() -> None:
     table = learning.table()
     place = table.workloads.index(WEB)
     times = range(20_000 * DAY + STEP, NOON - STEP + 1, STEP)
-    expected = np.mean([[f(pod, at) for pod in range(3) for at in times] for f in (cores, memory)], axis=1)
-    assert table.use[:, place] == pytest.approx(expected, rel=1e-5)
+    assert table.use[:, place] == pytest.approx(day_mean(times), rel=1e-5)
     assert (table.last_seen[place], table.pods[place]) == (NOON - STEP, 0)
 
 

@@ -34,13 +34,12 @@ import numpy.typing as npt
 from runtime.kubernetes.workloads import Workload
 from watcher.usage.learn.container_state import KILLED_SECONDS, add_strain, common_requests, count_runs, note_facts
 from watcher.usage.learn.cpu_histograms import BINS, PackedDay, bins_of, percentiles
-from watcher.usage.learn.past_days import FilledDay, add_day
+from watcher.usage.learn.past_days import MEMORY_MINUTES, FilledDay, add_day
 from watcher.usage.learn.use_round import UseRound
 from watcher.usage.sources.pods import DAYS, RECENT_SECONDS
 from watcher.workload_table import Bools, ContainerKey, ContainerTable, Float64s, Int64s, WorkloadTable
 
 _PRIOR_MINUTES = 60.0
-_MEMORY_MINUTES = 1440.0
 _HOUR_MEMORY_MINUTES = 7 * 60.0  # memory of the mean of each hour of the day: seven days
 _UNKNOWN = np.array([0.8, 0.3])[:, None]
 _UNKNOWN_MINUTES = 120.0
@@ -190,7 +189,7 @@ class WorkloadLearner:
             self._add(rows[seen], resource, total[resource, seen] / minutes[resource, seen], measured)
         self._add_samples(rows, group, use, weight, known)
         if measured.strain is not None:
-            add_strain(table, rows, group, weight, measured.strain[:, at], measured.seconds / 60, _MEMORY_MINUTES)
+            add_strain(table, rows, group, weight, measured.strain[:, at], measured.seconds / 60, MEMORY_MINUTES)
         if measured.started_at is not None:
             count_runs(table, rows, group, started_at)
 
@@ -207,7 +206,7 @@ class WorkloadLearner:
         if age >= DAYS or not filled.keys:
             return
         rows, table = self._rows_of(filled.keys, self.time), self._rows
-        decay = np.exp((filled.seen.mean(axis=0) - self.time) / 60 / _MEMORY_MINUTES)
+        decay = float(np.exp(((filled.day + 1) * _DAY - self.time) / 60 / MEMORY_MINUTES))
         add_day(table, rows, filled, age, decay, _PRIOR_MINUTES)
         if age == 0:
             table["counts"][rows] += filled.counts
@@ -372,7 +371,7 @@ class WorkloadLearner:
     def _add(self, rows: Int64s, resource: int, value: Float64s, measured: UseRound) -> None:
         """Add one round's value of each container to the decayed sums, and to the sums of the hour of the day."""
         table, minutes = self.rows, measured.seconds / 60
-        decay = np.exp(-minutes / _MEMORY_MINUTES)
+        decay = np.exp(-minutes / MEMORY_MINUTES)
         table["minutes"][rows, resource] += minutes
         for name, amount in (("weights", minutes), ("sums", minutes * value), ("squares", minutes * value**2)):
             table[name][rows, resource] = decay * table[name][rows, resource] + amount
