@@ -221,7 +221,7 @@ def test_pressure_is_absent_on_version_1(watchers: dict[str, Service]) -> None:
 
 
 @pytest.mark.usefixtures("rounds")
-@pytest.mark.parametrize("part", ["container"])
+@pytest.mark.parametrize("part", ["container", "kubelet", "containerd", "node", "object"])
 def test_a_restart_is_no_load(
     cluster: RealCluster, recorder: Recorder, watchers: dict[str, Service], part: str, record_property: Figures
 ) -> None:
