@@ -1,8 +1,9 @@
-"""Latency of services on real kubelets and containers: does a hot minute hurt, and does placing by load help?
+"""Latency of services on real kubelets and containers: does a hot minute hurt, do placing by load and moves help?
 
     isolated=tests/real_nodes/isolated.py
     python $isolated .venv/bin/python research/real_nodes minutes FOLDER --runs 7 --minutes 4
     python $isolated .venv/bin/python research/real_nodes contrast FOLDER --units 6
+    python $isolated .venv/bin/python research/real_nodes moves FOLDER --minutes 20
     python research/real_nodes plan FOLDER --units 6
     python research/real_nodes table FOLDER
     python research/real_nodes plot FOLDER IMAGE
@@ -13,8 +14,8 @@ the answers; latency counts from the intended time. Of a run in which the genera
 machine had less than 15 percent idle in a minute, the rows are kept apart, and it is repeated.
 
 ``minutes`` and ``contrast`` add rows to files in FOLDER. A run that is cut off leaves none; the same command goes on
-after the last one that was complete. ``plan`` prints what effect so many units of ``contrast`` can find, ``table`` what
-all files show, ``plot`` draws latency.
+after the last one that was complete. ``moves`` is one run with the rebalancer. ``plan`` prints what effect so many
+units of ``contrast`` can find, ``table`` what all files show, ``plot`` draws latency.
 """
 
 import argparse
@@ -25,12 +26,14 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
 from contrast import contrast, contrast_table, plan
 from hot_minutes import minutes, minutes_table, plot
 from measuring import PERIOD_MICROSECONDS
+from moves import moves, moves_table
 
 
 def table(options: argparse.Namespace) -> int:
     """Print what the files in the folder show."""
     minutes_table(options.folder)
     contrast_table(options.folder)
+    moves_table(options.folder)
     return 0
 
 
@@ -38,13 +41,14 @@ def main() -> int:
     """Run a command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(required=True)
-    for function in (minutes, contrast, plan, table, plot):
+    for function in (minutes, contrast, moves, plan, table, plot):
         name = function.__name__
         command = commands.add_parser(name, help=(function.__doc__ or "").partition("\n")[0])
         command.add_argument("folder", type=Path)
         command.set_defaults(run=function)
-        if name in {"minutes", "contrast"}:
+        if name in {"minutes", "contrast", "moves"}:
             command.add_argument("--period", type=int, default=PERIOD_MICROSECONDS, help="of the quota, microseconds")
+        if name in {"minutes", "contrast"}:
             command.add_argument("--attempts", type=int, default=3, help="largest number of repetitions of a run")
             command.add_argument(
                 "--most-minutes",
@@ -56,6 +60,10 @@ def main() -> int:
             command.add_argument("--runs", type=int, default=7)
             command.add_argument("--minutes", type=int, default=4, help="length of a run")
             command.add_argument("--seed", type=int, default=1, help="of the first run; the next ones follow")
+        if name == "moves":
+            command.add_argument("--minutes", type=int, default=20, help="length of the run")
+            command.add_argument("--moves-per-hour", type=int, default=20, help="of the rebalancer")
+            command.add_argument("--seed", type=int, default=1, help="of the requests")
         if name in {"contrast", "plan"}:
             command.add_argument("--units", type=int, default=6, help="units of three blocks that the file then has")
         if name == "contrast":

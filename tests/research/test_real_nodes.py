@@ -29,6 +29,7 @@ SCRIPTS = FOLDER / "real_nodes"
 def script() -> Iterator[ModuleType]:
     with imported("contrast", SCRIPTS):
         import hot_minutes  # noqa: F401  its modules are found as attributes of sys.modules only
+        import moves  # noqa: F401
 
         yield sys.modules["contrast"]
 
@@ -152,6 +153,23 @@ class TestGenerator:
         assert set(requests[requests[:, 0] == 0, 4]) == {500}
         assert set(requests[requests[:, 0] == 1, 4]) == {0}
         assert open_loop.latencies(requests) == (10_000, 10_000, 100)
+
+    def test_a_file_of_urls_is_read_at_each_request(self, server: str, tmp_path: Path) -> None:
+        """Requests go to the URLs in turn, to new ones once the file has changed, and fail while it has none."""
+        urls, refused = tmp_path / "urls", "http://127.0.0.1:1/"
+        urls.write_text(f"{server}\n{refused}\n")
+        with module("open_loop").Generator([(0.0, 3.0, 100.0, f"@{urls}")], 6) as running:
+            times = []
+            for text in ("", server):
+                wait_until(lambda: time.time() > running.begin + 1 + len(times), "a second has passed")
+                urls.write_text(text)
+                times.append(time.time() - running.begin)
+            requests = running.result()
+        at, status = requests[:, 1], requests[:, 4]
+        both = status[at < times[0] - 0.1]
+        assert abs(np.mean(both == 200) - 0.5) < 0.02
+        assert not status[(at > times[0] + 0.1) & (at < times[1] - 0.1)].any()
+        assert (status[at > times[1] + 0.1] == 200).all()
 
     def test_a_phase_that_cannot_be_read_is_an_error(self, server: str) -> None:
         """A generator that ends with an error has no result."""
@@ -435,3 +453,35 @@ def test_the_table_of_blocks_compares_within_units(
     assert 0.5 < float(smallest) < 4
     script.plan(Namespace(folder=tmp_path, units=8))
     assert f"p99, ms: {smallest}" in capsys.readouterr().out
+
+
+# -- moves --------------------------------------------------------------------------------------------------------
+
+
+def test_only_requests_around_a_move_count_for_its_users(script: ModuleType) -> None:
+    """From the eviction until ten seconds after the replacement is Ready; the minute before is told apart."""
+    moves = module("moves")
+
+    class Loads:
+        def cores(self, of: str, begin: float, end: float) -> float:
+            assert end - begin == 30
+            return {("a", 970): 0.25, ("a", 1005): 0.2, ("b", 970): 0.05, ("b", 1005): 0.1}[of, begin]
+
+    record = moves.MoveRecord(
+        "uid", "default", "web-1", "Deployment", "web", "", "", "a", "c", evicted_at=1000, ready_at=1005, landed_on="b"
+    )
+    # Time, latency and status: one slow before, one failed and one slow around the move, and a slow one long after.
+    rows = [
+        (930, 80, 200),
+        (950, 80, 200),
+        (990, 5, 200),
+        (1001, 5, 0),
+        (1002, 5, 200),
+        (1014, 70, 200),
+        (1016, 70, 200),
+    ]
+    requests = np.array([[0, at, 0, took, status] for at, took, status in rows], np.float64)
+    move = moves._move(record, requests, Loads())
+    assert (move.requests, move.failed, move.slow, move.slow_before, move.seconds) == (3, 1, 2, 50, 5)
+    assert (move.source_before, move.source_after, move.target_before, move.target_after) == (100, 80, 20, 40)
+    assert move.landed_on == "b"

@@ -1,7 +1,8 @@
 // Open-loop generator of HTTP requests: it sends each at its intended time, however late the answers are, and counts
 // latency from that time. Otherwise a slow server would get fewer requests, and its worst times would be missing.
 //
-// Standard input has phases, one a line: begin and end in seconds after -begin, requests a second, and the URL.
+// Standard input has phases, one a line: begin and end in seconds after -begin, requests a second, and the URL; or @ and
+// a file with URLs, which get the requests in turn. It is read at each request, as the pods of a service change.
 // Arrivals within a phase are a Poisson process, the same for the same -seed and number of the phase. Standard output
 // has a line for each request: number of the phase, intended time in seconds after -begin, lateness of the sending and
 // latency in milliseconds, and the HTTP status, 0 without an answer within 10 s.
@@ -15,6 +16,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"os"
+	"strings"
 	"sync"
 	"time"
 )
@@ -37,6 +39,20 @@ func read(input io.Reader) ([]phase, error) {
 		phases = append(phases, each)
 	}
 	return phases, lines.Err()
+}
+
+// resolve returns the URL of a request; "" if the service has none.
+func resolve(url string, number int) string {
+	file, is := strings.CutPrefix(url, "@")
+	if !is {
+		return url
+	}
+	text, _ := os.ReadFile(file)
+	urls := strings.Fields(string(text))
+	if len(urls) == 0 {
+		return ""
+	}
+	return urls[number%len(urls)]
 }
 
 func milliseconds(duration time.Duration) float64 {
@@ -89,11 +105,13 @@ func main() {
 		go func() {
 			defer pending.Done()
 			random := rand.New(rand.NewPCG(*seed, uint64(number)))
+			sent := 0
 			for at := each.begin + random.ExpFloat64()/each.rate; at < each.end; at += random.ExpFloat64() / each.rate {
 				intended := start.Add(seconds(at))
 				time.Sleep(time.Until(intended))
 				pending.Add(1)
-				go send(number, at, each.url, intended)
+				go send(number, at, resolve(each.url, sent), intended)
+				sent++
 			}
 		}()
 	}
