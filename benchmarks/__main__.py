@@ -8,7 +8,7 @@ from pathlib import Path
 
 MINUTES = 10
 FOLDER = Path(__file__).parent
-NOT_BENCHMARKS = {"__main__.py", "common.py", "gate.py"}
+NOT_BENCHMARKS = {"__main__.py", "common.py", "gate.py", "scheduler_profile.py"}
 
 
 def main() -> int:

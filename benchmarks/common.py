@@ -33,12 +33,16 @@ def options(description: str | None, **defaults: float | Path | None) -> argpars
     Args:
         description: text of ``--help``.
         defaults: default of each option, by the option's name. An option has the type of its default; a default of None
-            stands for an optional path.
+            stands for an optional path, and False for a flag.
     """
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name, default in defaults.items():
-        kind = Path if default is None else type(default)
-        parser.add_argument(f"--{name.replace('_', '-')}", type=kind, default=default, help="default: %(default)s")
+        option = f"--{name.replace('_', '-')}"
+        if default is False:
+            parser.add_argument(option, action="store_true")
+        else:
+            kind = Path if default is None else type(default)
+            parser.add_argument(option, type=kind, default=default, help="default: %(default)s")
     return parser.parse_args()
 
 

@@ -4,9 +4,10 @@ There are 5,000 empty nodes with the same load, and 2,000 pods, which are pendin
 all different, or with required anti-affinity and topology spread. kube-scheduler runs as it comes, where it looks at a
 tenth of 5,000 nodes, and with all nodes; ours filters and scores every node, with kube-scheduler's plugins and
 CongestionCost. The process that only binds sends the same Bindings and Events to nodes in turn: what is left to gain.
-The rate comes from each program's own metrics. Processor time is that of the scheduler's processes.
+The rate comes from each program's own metrics. Processor time is that of the scheduler's processes. ``--profile``
+runs ours alone, without and with :mod:`scheduler_profile`, and prints where its processor time goes.
 
-    python benchmarks/scheduler_rate.py [--nodes 5000] [--pods 2000] [--rounds 1]
+    python benchmarks/scheduler_rate.py [--nodes 5000] [--pods 2000] [--rounds 1] [--profile]
 """
 
 import math
@@ -18,7 +19,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,7 @@ from control_plane.cluster import ControlPlane
 from control_plane.manifests import container, node, pod
 from control_plane.processes import Process
 from control_plane.scheduler import Scheduler
+from scheduler_profile import LockProbe, print_tables
 from support.extending import snapshot_of
 from support.servers import wait_until
 
@@ -50,6 +52,10 @@ PLACED = re.compile(r'^scheduler_schedule_attempts_total\{[^}]*result="scheduled
 CYCLES = re.compile(r'^scheduler_scheduling_algorithm_duration_seconds_bucket\{le="([^"]+)"\} (\S+)$', re.MULTILINE)
 SHAPES = ("identical", "different", "spread")
 TICKS_A_SECOND = 100
+OURS = "ours, all nodes"
+TRIMARAN = ("-m", "trimaran")
+PROFILE = Path(__file__).with_name("scheduler_profile.py")
+QUIET_SECONDS = 0.3  # processor time in two seconds, of a scheduler without pods to place
 
 
 @dataclass
@@ -100,6 +106,13 @@ def processor_seconds(pids: list[int]) -> float:
     return total / TICKS_A_SECOND
 
 
+def is_quiet(process: Process) -> bool:
+    """Return whether a process does next to nothing for two seconds."""
+    before = processor_seconds(process.tree)
+    time.sleep(2)
+    return processor_seconds(process.tree) - before < QUIET_SECONDS
+
+
 def percentile_ms(metrics: str, share: float = 0.99) -> float:
     """Return a percentile of the time of a scheduling cycle, milliseconds, as Prometheus' histogram_quantile does."""
     buckets = sorted((float(bound), float(count)) for bound, count in CYCLES.findall(metrics))
@@ -120,14 +133,30 @@ class Bench:
             "only binds": self._bind_only,
             "kube-scheduler": lambda: self._kube_scheduler(0),
             "kube-scheduler, all nodes": lambda: self._kube_scheduler(100),
-            "ours, all nodes": self._ours,
+            OURS: self._ours,
         }
 
     def measure(self, run: str, shape: str) -> Measurement:
         """Create the pods, let a run place them, and delete them."""
+        with self._pending(shape):
+            return self.runs[run]()
+
+    def profile(self, shape: str, title: str) -> None:
+        """Print the profile of ours, after a run without it."""
+        plain = self.measure(OURS, shape)
+        report, idle = self._cluster.folder / "report.json", LockProbe()
+        with self._pending(shape):
+            idle.start()
+            self._ours(PROFILE, report)
+            idle.stop()
+        title += f"; without the profile {plain.processor_ms:.2f} ms of processor time a pod"
+        print_tables(report.read_bytes(), self._pods, title, idle.late)
+
+    @contextmanager
+    def _pending(self, shape: str) -> Iterator[None]:
         self._cluster.api.create(*pods_of(shape, self._pods))
         try:
-            return self.runs[run]()
+            yield
         finally:
             self._cluster.api.delete(PODS)
             wait_until(lambda: not self._cluster.api.items(PODS), "no pod is left", 120)
@@ -140,15 +169,18 @@ class Bench:
             token = {"Authorization": f"Bearer {self._cluster.api.token}"}
             return self._watch(scheduler.process, f"{scheduler.url}/metrics", verify=authority, headers=token)
 
-    def _ours(self) -> Measurement:
+    def _ours(self, *program: str | Path) -> Measurement:
         command = [
-            sys.executable, "-m", "trimaran", "scheduler", "--name", NAME, "--watcher", self._watcher, "--port",
+            sys.executable, *(program or TRIMARAN), "scheduler", "--name", NAME, "--watcher", self._watcher, "--port",
             "0", "--kube-config", str(self._cluster.kubeconfig()),
             "--set", "cluster.lease_namespace=default",
         ]  # fmt: skip
         process = Process(command, self._cluster.folder / "ours.log")
         try:
-            return self._watch(process, f"{process.url}/metrics")
+            result = self._watch(process, f"{process.url}/metrics")
+            if program:  # a profile has the last Events, too
+                process.wait_until(lambda: is_quiet(process), "the scheduler has nothing left to do")
+            return result
         finally:
             process.terminate()
 
@@ -207,7 +239,7 @@ def bind_only(kubeconfig: Path, manifests: list[Object]) -> Measurement:
 
 def main() -> None:
     """Run the benchmark and print its tables."""
-    size = options(__doc__, nodes=5_000, pods=2_000, rounds=1)
+    size = options(__doc__, nodes=5_000, pods=2_000, rounds=1, profile=False)
     loads = {f"node-{number}": 30.0 for number in range(size.nodes)}
     with ExitStack() as stack:
         watcher = stack.enter_context(
@@ -218,7 +250,11 @@ def main() -> None:
         cluster.api.create(*(node(name, "32", "128Gi", labels=zone) for name, zone in zip(loads, zones, strict=True)))
         bench = Bench(cluster, watcher.url, size.pods)
         for shape in SHAPES:
-            title = f"{shape} pods: {size.nodes:,} nodes, {size.pods:,} pods, median of {size.rounds} rounds"
+            title = f"{shape} pods: {size.nodes:,} nodes, {size.pods:,} pods"
+            if size.profile:
+                bench.profile(shape, title)
+                continue
+            title += f", median of {size.rounds} rounds"
             columns = (
                 "times kube-scheduler",
                 "share of only binds",
