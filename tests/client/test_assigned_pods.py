@@ -82,23 +82,17 @@ def test_pods_are_in_order_of_placement():
     assert recorded(pods) == [("first", "a", NOW - 10), ("second", "a", NOW), ("third", "b", NOW + 5)]
 
 
-def test_a_first_list_adds_only_recently_placed_pods():
-    """After a restart, only pods with a recent timestamp count as recently placed."""
+@pytest.mark.parametrize("is_early", [False, True])
+def test_a_first_list_adds_only_recently_placed_pods(is_early):
+    """After a restart only pods with a recent timestamp count as recently placed, also before the first window."""
     pods = AssignedPods()
-    pods.prune(NOW)
+    if not is_early:
+        pods.prune(NOW)
+        pods.observe(event("ADDED", "unknown"))
     pods.observe(event("ADDED", "old", startTime="2023-11-14T20:00:00Z"))
-    pods.observe(event("ADDED", "unknown"))
     pods.observe(event("ADDED", "new", seconds_ago=5))
+    pods.prune(NOW)
     assert recorded(pods) == [("new", "a", NOW - 5)]
-
-
-def test_old_pods_of_a_first_list_are_dropped_with_the_first_window():
-    """Old pods of a first list that arrives before any window are dropped with the first window."""
-    pods = AssignedPods()
-    pods.observe(event("ADDED", "old", startTime="2023-11-14T20:00:00Z"))
-    pods.observe(event("ADDED", "new", seconds_ago=5))
-    pods.prune(NOW)
-    assert [name for name, _, _ in recorded(pods)] == ["new"]
 
 
 def test_an_assigned_pod_keeps_its_time_when_observed():

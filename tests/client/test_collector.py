@@ -138,31 +138,16 @@ def test_no_metrics_has_the_reason(clock):
         subject.snapshot()
 
 
-def test_an_older_snapshot_does_not_replace_a_newer_one(clock):
-    """An older snapshot, for example of another replica, does not replace a newer one that is still valid."""
+@pytest.mark.parametrize(("later", "seconds", "is_replaced"), [(60, 0, False), (3600, 121, True), (3600, 0, True)])
+def test_an_older_snapshot_replaces_only_an_invalid_one(clock, monkeypatch, later, seconds, is_replaced):
+    """An older snapshot, as of another replica, replaces an expired one or one from the future, but no valid one."""
     clock.now = NOW + 60.0
-    subject = collector(ScriptedClient(metrics(NOW + 60), metrics(NOW)), clock)
+    subject = collector(ScriptedClient(metrics(NOW + later), metrics(NOW)), clock, max_age_seconds=120)
     subject.refresh()
+    monotonic = time.monotonic() + seconds
+    monkeypatch.setattr(time, "monotonic", lambda: monotonic)
     subject.refresh()
-    assert subject.snapshot().timestamp == NOW + 60
-
-
-def test_an_older_snapshot_replaces_an_expired_one(clock, monkeypatch):
-    """An older snapshot replaces an expired one, for example after the watcher's clock was set back."""
-    subject = collector(ScriptedClient(metrics(NOW + 3600), metrics(NOW)), clock, max_age_seconds=120)
-    subject.refresh()
-    later = time.monotonic() + 121
-    monkeypatch.setattr(time, "monotonic", lambda: later)
-    subject.refresh()
-    assert subject.snapshot().timestamp == NOW
-
-
-def test_a_snapshot_from_the_future_is_replaced_at_once(clock):
-    """A snapshot from the future is replaced as soon as the watcher's clock is right again."""
-    subject = collector(ScriptedClient(metrics(NOW + 3600), metrics(NOW)), clock, max_age_seconds=120)
-    subject.refresh()
-    subject.refresh()
-    assert subject.snapshot().timestamp == NOW
+    assert subject.snapshot().timestamp == NOW + (0 if is_replaced else later)
 
 
 @pytest.mark.parametrize("grade", ["last_good", "shorter_window", "something_new"])

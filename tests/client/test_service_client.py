@@ -241,36 +241,23 @@ def test_the_number_of_retries_is_limited():
 
 def test_the_token_file_is_read_at_every_request(tmp_path):
     """The token file is read at every request, so that a rotated token is used."""
-    seen = []
     file = tmp_path / "token"
-
-    def answer(request: BaseHTTPRequestHandler) -> Answer:
-        seen.append((request.headers["Authorization"], request.headers["X-Tenant"]))
-        return 200, {}, GO_BODY
-
-    with (
-        serving(answer) as address,
-        ServiceClient(address, token_file=file, headers={"X-Tenant": "blue"}) as client,
-    ):
-        for token in ("first\n", "second\n"):
-            file.write_text(token)
-            client.metrics()
+    with servers.serving(lambda handler: reply(handler, GO_BODY)) as fake:
+        with ServiceClient(fake.url, token_file=file, headers={"X-Tenant": "blue"}) as client:
+            for token in ("first\n", "second\n"):
+                file.write_text(token)
+                client.metrics()
+    seen = [(headers["Authorization"], headers["X-Tenant"]) for _, headers in fake.requests]
     assert seen == [("Bearer first", "blue"), ("Bearer second", "blue")]
 
 
 def test_user_and_password_of_the_url_are_sent_without_a_token():
     """User and password of the URL are sent as basic authentication, unless there is a token."""
-    seen = []
-
-    def answer(request: BaseHTTPRequestHandler) -> Answer:
-        seen.append(request.headers["Authorization"])
-        return 200, {}, GO_BODY
-
-    with serving(answer) as address:
+    with servers.serving(lambda handler: reply(handler, GO_BODY)) as fake:
         for token in (None, "key"):
-            with ServiceClient(address.replace("//", "//me:secret@"), token=token) as client:
+            with ServiceClient(fake.url.replace("//", "//me:secret@"), token=token) as client:
                 client.metrics()
-    assert seen == ["Basic bWU6c2VjcmV0", "Bearer key"]
+    assert [headers["Authorization"] for _, headers in fake.requests] == ["Basic bWU6c2VjcmV0", "Bearer key"]
 
 
 @pytest.mark.parametrize("content", [None, b"\xff\xfe", b"hush\nhush", "hüsh".encode()])
@@ -314,19 +301,9 @@ def test_health_returns_the_watchers_reasons():
 
 @pytest.mark.parametrize(
     "address",
-    [
-        "trimaran:2020",
-        "ftp://trimaran",
-        "http://",
-        "/watcher",
-        "",
-        "http://a:99999",
-        "http://a:x",
-        "http://a b",
-        "http://a?x",
-        "http://[::1",
-    ],
-)
+    ["trimaran:2020", "ftp://trimaran", "http://", "/watcher", "", "http://a:99999", "http://a:x", "http://a b",
+     "http://a?x", "http://[::1"],
+)  # fmt: skip
 def test_an_invalid_url_is_rejected(address: str):
     """A URL without http:// or a host is rejected at once."""
     with pytest.raises(ValueError, match="URL"):

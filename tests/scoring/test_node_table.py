@@ -44,16 +44,20 @@ def test_columns_follow_the_nodes(nodes):
 
 
 def test_kubernetes_lists_are_read():
-    """List objects, plain lists and dicts with items give the same table."""
+    """List objects, iterables, dicts with items and a single node give the same table; a null list is empty."""
     described = {"metadata": {"name": "a"}, "status": {"allocatable": {"cpu": "2"}}}
     running = {
         "metadata": {"name": "p"},
         "spec": {"nodeName": "a", "containers": [{"resources": {"requests": {"cpu": 1}}}]},
     }
-    for listed in ([described], {"items": [described]}, type("NodeList", (), {"items": [described]})):
-        table = NodeTable.from_k8s(listed, [running])
-        assert table.allocatable("cpu").tolist() == [2000]
-        assert table.requests("cpu").tolist() == [1000]
+    items = {"items": [described]}
+    node_list = type("NodeList", (), items)
+    for listed in ([described], iter([described]), described, items, {"kind": "NodeList", **items}, node_list):
+        pods = [running] if listed is items else {"kind": "PodList", "items": [running]}
+        table = NodeTable.from_k8s(listed, pods)
+        assert (table.names, table.pod_counts.tolist()) == (("a",), [1])
+        assert (table.allocatable("cpu").tolist(), table.requests("cpu").tolist()) == ([2000], [1000])
+    assert len(NodeTable.from_k8s({"kind": "NodeList", "items": None})) == 0
 
 
 def test_duplicate_node_names_are_refused():
@@ -287,16 +291,6 @@ def test_tables_can_be_pickled(nodes):
             assert np.array_equal(sums(received), sums(table))
             assert received.pods("b") == table.pods("b")
             received.remove(pod("p2"))
-
-
-def test_a_table_is_read_from_lists_and_single_objects():
-    """A list object, an iterable and a single node give the same table; workloads are not running pods."""
-    one = {"metadata": {"name": "n1"}, "status": {"allocatable": {"cpu": "4"}}}
-    running = {"metadata": {"name": "p"}, "spec": {"nodeName": "n1", "containers": [{}]}}
-    for nodes in ([one], iter([one]), one, {"items": [one]}, {"kind": "NodeList", "items": [one]}):
-        table = NodeTable.from_k8s(nodes, {"kind": "PodList", "items": [running]})
-        assert (table.names, table.pod_counts.tolist()) == (("n1",), [1])
-    assert len(NodeTable.from_k8s({"kind": "NodeList", "items": None})) == 0
 
 
 @pytest.mark.parametrize(

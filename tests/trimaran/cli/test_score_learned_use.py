@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import yaml
 from click.testing import CliRunner, Result
+from support.refusals import check_refusal
 from support.servers import reply, serving
 
 from runtime.kubernetes.workloads import Workload
@@ -90,5 +91,4 @@ def test_score_without_learned_use_says_why(learned: str, files: dict[str, str])
     assert f"trimaran: pods count by requests: {why}\n" in refused.stderr
     assert f"expected use of the pod: by requests: {why}\n" in refused.stdout
     assert refused.exit_code == 0
-    embedded = run(*common)
-    assert (embedded.exit_code, "--learned-use needs --watcher" in embedded.stderr) == (2, True)
+    check_refusal(run(*common), "--learned-use needs --watcher")

@@ -53,10 +53,14 @@ def containers(*rows: dict[str, float], kind: str = "Deployment") -> ContainerTa
     )
 
 
-def test_the_rule_is_the_90th_percentile_and_the_highest_memory_plus_15_percent():
-    """CPU is 1.15 times the percentile and memory 1.15 times the highest use, rounded up; both are lowered."""
-    advice = recommend(containers({"p90": 0.2, "peak": 300 * MIB}))
-    assert advice.requests[:, 0].tolist() == pytest.approx([0.23, 352 * MIB])  # 345 MiB, in steps of 16 MiB
+@pytest.mark.parametrize(
+    ("p90", "peak", "requests"),
+    [(0.2, 300 * MIB, [0.23, 352 * MIB]), (0.001, MIB, [0.01, 100 * MIB])],  # 345 MiB, in steps of 16 MiB; the floors
+)
+def test_the_rule_is_the_90th_percentile_and_the_highest_memory_plus_15_percent(p90, peak, requests):
+    """CPU is 1.15 times the percentile and memory 1.15 times the highest use, rounded up, with a floor for each."""
+    advice = recommend(containers({"p90": p90, "peak": peak}))
+    assert advice.requests[:, 0].tolist() == pytest.approx(requests)
     assert advice.verdicts[:, 0].tolist() == [RequestVerdict.LOWER, RequestVerdict.LOWER]
     assert advice.reasons[:, 0].tolist() == ["", ""]
 
@@ -69,13 +73,6 @@ def test_quantile_margin_and_floors_can_be_set():
     assert recommend(containers({}), replace(rule, min_cpu_cores=0.8)).requests[0, 0] == pytest.approx(0.8)
     with pytest.raises(ValueError, match=r"quantile: .*0\.5, 0\.9, .*0\.7"):
         recommend(containers({}), RecommendationRule(quantile=0.7))
-
-
-def test_no_request_is_lowered_below_the_floors():
-    """A container that uses next to nothing is lowered to 10m and 100Mi."""
-    advice = recommend(containers({"p90": 0.001, "peak": MIB}))
-    assert advice.requests[:, 0].tolist() == pytest.approx([0.01, 100 * MIB])
-    assert advice.verdicts[:, 0].tolist() == ["lower", "lower"]
 
 
 @pytest.mark.parametrize(
@@ -206,19 +203,24 @@ def test_a_blocker_keeps_the_request_and_is_the_reason(name: str):
     assert kept.tolist() == [bool(reason) for reason in expected]
 
 
+TOO_LOW = {"cpu": 0.1, "memory": 0.1 * GIB, "days": 0.1}
+
+
 @pytest.mark.parametrize(
-    "row",
+    ("row", "verdict"),
     [
-        {"throttled": 0.04, "waiting": 0.09},
-        {"throttled": np.nan},
-        {"restarted": NOW - 15 * DAY, "killed": NOW - 15 * DAY, "killed_memory": 8 * GIB},
-        {"memory_limit": 2 * GIB, "cpu_limit": 1.0},
+        ({"throttled": 0.04, "waiting": 0.09}, "lower"),
+        ({"throttled": np.nan}, "lower"),
+        ({"restarted": NOW - 15 * DAY, "killed": NOW - 15 * DAY, "killed_memory": 8 * GIB}, "lower"),
+        ({"memory_limit": 2 * GIB, "cpu_limit": 1.0}, "lower"),
+        (TOO_LOW, "raise"),
+        ({**TOO_LOW, "guaranteed": 1.0, "throttled": 0.9, "restarted": NOW}, "raise"),
     ],
 )
-def test_what_is_small_old_or_unknown_blocks_nothing(row: dict[str, float]):
-    """Little strain, restarts of more than 14 days ago, and a limit above the request leave the lower requests."""
+def test_what_is_small_old_or_unknown_blocks_nothing(row: dict[str, float], verdict: str):
+    """Little strain, old restarts, and a limit above the request block nothing; nothing blocks a raise."""
     advice = recommend(containers(row))
-    assert advice.verdicts[:, 0].tolist() == ["lower", "lower"]
+    assert advice.verdicts[:, 0].tolist() == [verdict] * 2
     assert advice.reasons[:, 0].tolist() == ["", ""]
 
 
@@ -247,14 +249,6 @@ def test_autoscalers_are_reasons_of_their_resource():
     assert advice.reasons[0, 0] == (
         "history of 1.0 days, below 7; HPA web scales by 60 % of the request; VPA web sets the request"
     )
-
-
-@pytest.mark.parametrize("more", [{}, {"guaranteed": 1.0, "throttled": 0.9, "restarted": NOW}])
-def test_blockers_do_not_stop_a_raise(more: dict[str, float]):
-    """A request below the rule's amount is raised from the first day on, whatever the blockers say."""
-    advice = recommend(containers({"cpu": 0.1, "memory": 0.1 * GIB, "days": 0.1, **more}))
-    assert advice.verdicts[:, 0].tolist() == ["raise", "raise"]
-    assert advice.reasons[:, 0].tolist() == ["", ""]
 
 
 def test_a_kill_for_lack_of_memory_raises_the_recommendation():
