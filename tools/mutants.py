@@ -83,16 +83,14 @@ def _constant(node: cst.Name) -> Iterator[cst.CSTNode]:
 
 def _operand(node: cst.UnaryOperation) -> Iterator[cst.CSTNode]:
     """Yield what is negated."""
-    yield cst.ensure_type(node.expression, cst.BaseExpression).with_changes(
-        lpar=[cst.LeftParen()], rpar=[cst.RightParen()]
-    )
+    yield _enclosed(node.expression)
 
 
 def _negated(node: Any) -> Iterator[cst.CSTNode]:
     """Yield a statement or an expression with its condition negated, unless another change does nearly the same."""
     test = node.test
     if not isinstance(test, cst.Comparison | cst.BooleanOperation | cst.UnaryOperation):
-        inner = test.with_changes(lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
+        inner = _enclosed(test)
         fields = {"whitespace_before_test": cst.SimpleWhitespace(" ")} if isinstance(node, cst.If | cst.While) else {}
         yield node.with_changes(test=cst.UnaryOperation(cst.Not(), inner), **fields)
 
@@ -116,7 +114,7 @@ def _arguments(node: cst.Call) -> Iterator[cst.CSTNode]:
             func=node.func.with_changes(attr=inner) if isinstance(node.func, cst.Attribute) else inner
         )
         if is_plain and len(places) > 1:
-            yield from (node.args[place].value for place in places)
+            yield from (_enclosed(node.args[place].value) for place in places)
     elif is_plain and name not in _FIXED and len(places) > 1:
         for one, two in pairwise(places):
             args = list(node.args)
@@ -135,6 +133,11 @@ OPERATORS: list[tuple[Any, Any]] = [
     (cst.Name, _constant), (cst.UnaryOperation, _operand), (cst.Return, _nothing), (cst.Call, _arguments),
     ((cst.If, cst.IfExp, cst.CompIf), _negated),
 ]  # fmt: skip
+
+
+def _enclosed(node: cst.BaseExpression) -> cst.BaseExpression:
+    """Return an expression in parentheses, unless it is a name."""
+    return node if isinstance(node, cst.Name) else node.with_changes(lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
 
 
 def _is_text(node: cst.CSTNode) -> bool:
