@@ -148,7 +148,7 @@ class _Search:
         self._add_hidden_demand()
         roles = NodeRoles(look, rules, self._caps, self._cooldowns, use, capacity, measured)
         self._sources, self._targets = roles.sources(), roles.targets()
-        self._is_target = np.array([name not in self._targets for name in self._names])
+        self._is_target: Bools = np.array([name not in self._targets for name in self._names])
 
     def run(self) -> MovePlan:
         """Return the plan."""
