@@ -6,9 +6,9 @@ python tools/mutants.py rebalancer --table                    # the results so f
 
 mutmut makes the mutants in a copy of the repository, mutants/, and forks a process for each, which runs the tests that
 reach the changed function, the quick ones first, until one fails. This file has what mutmut lacks: a choice of changes
-(no texts, logs or metrics), properties and other decorated functions, groups with a draw, and a planted mutant of each
-module, which must be killed before any other counts. A killed mutant is run again when its function changes, another
-one also when the tests change. A mutant that times out is not killed.
+(no texts, logs, metrics or checks of lengths), properties and other decorated functions, groups with a draw, and a
+planted mutant of each module, which must be killed before any other counts. A killed mutant is run again when its
+function changes, another one also when the tests change. A mutant that times out is not killed.
 
 cosmic-ray was tried, too: it cannot exchange or drop arguments, rewrites the file that is checked out, and starts
 pytest for each mutant, which took eight seconds where mutmut took one.
@@ -83,16 +83,14 @@ def _constant(node: cst.Name) -> Iterator[cst.CSTNode]:
 
 def _operand(node: cst.UnaryOperation) -> Iterator[cst.CSTNode]:
     """Yield what is negated."""
-    yield cst.ensure_type(node.expression, cst.BaseExpression).with_changes(
-        lpar=[cst.LeftParen()], rpar=[cst.RightParen()]
-    )
+    yield _enclosed(node.expression)
 
 
 def _negated(node: Any) -> Iterator[cst.CSTNode]:
     """Yield a statement or an expression with its condition negated, unless another change does nearly the same."""
     test = node.test
     if not isinstance(test, cst.Comparison | cst.BooleanOperation | cst.UnaryOperation):
-        inner = test.with_changes(lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
+        inner = _enclosed(test)
         fields = {"whitespace_before_test": cst.SimpleWhitespace(" ")} if isinstance(node, cst.If | cst.While) else {}
         yield node.with_changes(test=cst.UnaryOperation(cst.Not(), inner), **fields)
 
@@ -116,7 +114,7 @@ def _arguments(node: cst.Call) -> Iterator[cst.CSTNode]:
             func=node.func.with_changes(attr=inner) if isinstance(node.func, cst.Attribute) else inner
         )
         if is_plain and len(places) > 1:
-            yield from (node.args[place].value for place in places)
+            yield from (_enclosed(node.args[place].value) for place in places)
     elif is_plain and name not in _FIXED and len(places) > 1:
         for one, two in pairwise(places):
             args = list(node.args)
@@ -126,7 +124,7 @@ def _arguments(node: cst.Call) -> Iterator[cst.CSTNode]:
             yield node.with_changes(args=args)
         yield node.with_changes(args=[each for place, each in enumerate(node.args) if place != places[-1]])
     for each in node.args:
-        if each.keyword is not None and not _is_text(each.value):
+        if each.keyword is not None and not _is_check(each) and not _is_text(each.value):
             yield node.with_changes(args=[other for other in node.args if other is not each])
 
 
@@ -135,6 +133,16 @@ OPERATORS: list[tuple[Any, Any]] = [
     (cst.Name, _constant), (cst.UnaryOperation, _operand), (cst.Return, _nothing), (cst.Call, _arguments),
     ((cst.If, cst.IfExp, cst.CompIf), _negated),
 ]  # fmt: skip
+
+
+def _enclosed(node: cst.BaseExpression) -> cst.BaseExpression:
+    """Return an expression in parentheses, unless it is a name."""
+    return node if isinstance(node, cst.Name) else node.with_changes(lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
+
+
+def _is_check(node: cst.Arg) -> bool:
+    """Return whether an argument only lets zip check that the lengths are equal."""
+    return node.keyword is not None and node.keyword.value == "strict"
 
 
 def _is_text(node: cst.CSTNode) -> bool:
@@ -158,6 +166,8 @@ class Visitor(file_mutation.MutationVisitor):
                 return bool(_SILENT.search(_code(node.func))) or super()._skip_node_and_children(node)
             case cst.AugAssign():
                 return bool(_SILENT.search(_code(node.target)))
+            case cst.Arg():
+                return _is_check(node) or super()._skip_node_and_children(node)
         return super()._skip_node_and_children(node)
 
     def _create_mutations(self, node: cst.CSTNode) -> None:
@@ -167,7 +177,8 @@ class Visitor(file_mutation.MutationVisitor):
             first = body[1 if node.get_docstring() is not None and len(body) > 1 else 0]
             planted = cst.parse_statement("raise AssertionError('planted')")
             if isinstance(first, cst.SimpleStatementLine | cst.BaseCompoundStatement):
-                self.mutations.append(file_mutation.Mutation(first, planted, node))
+                both: Any = cst.FlattenSentinel([planted, first])  # an inner function may name what `first` assigns
+                self.mutations.append(file_mutation.Mutation(first, both, node))
         elif function is not None:
             super()._create_mutations(node)
 

@@ -29,17 +29,16 @@ class Member(NamedTuple):
     facts: PodFacts
 
 
-def lineage_of(pod: Pod, records: Iterable[MoveRecord]) -> str:
+def lineage_of(pod: Pod, lineages: Mapping[str, str]) -> str:
     """Return the identity that a pod shares with the pods that it replaces.
 
     Args:
         pod: the pod.
-        records: moves of the past day.
+        lineages: lineage of each replacement of the past day, by UID.
     """
     if pod.workload is not None and pod.workload.kind == STATEFUL_SET:
         return f"{pod.namespace}/{STATEFUL_SET}/{pod.name}"
-    former = next((record.lineage for record in records if record.replacement == pod.uid), "")
-    return former or pod.uid
+    return lineages.get(pod.uid, pod.uid)
 
 
 def replacements(

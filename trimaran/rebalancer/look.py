@@ -109,7 +109,7 @@ class PlanArrays:
         return int(self.problem.rows.size)
 
 
-def known_steps(use: PodUseTable, history: float = STEPS * STEP_SECONDS) -> int:
+def known_steps(use: PodUseTable, history: float) -> int:
     """Return the number of past steps that a plan uses: whole hours, or in the first hour whole quarters.
 
     Args:

@@ -13,7 +13,6 @@ from typing import Any
 
 from trimaran.cluster.target_note import TargetNote
 from trimaran.rebalancer.evictions import EvictionAnswer, EvictionOutcome, Evictor
-from trimaran.rebalancer.facts import PodFacts
 from trimaran.rebalancer.ledger import Ledger
 from trimaran.rebalancer.ledger_store import LedgerStore
 from trimaran.rebalancer.lineage import refused
@@ -64,15 +63,16 @@ class PodMover:
             requests.RequestException, OSError: the ledger could not be written.
         """
         look, record = self.look(), planned.record
-        youngest = max((each.facts.created_at for each in look.members.get(record.of, ())), default=0.0)
-        refusals = self._refusals(record, ledger)
-        facts = look.pods.get(record.uid, PodFacts())
-        planned_at = round(self.clock(), 4)  # rounded like the ledger: part of the key
-        record = record.changed(planned_at=planned_at, youngest=youngest, refusals=refusals, grace=facts.grace)
         if why := objection(look, record, ledger.records, self.rules):
             self.counts.refusals["recheck"] += 1
             self.reporter.refused(record, why, "recheck")
             return ledger, None
+        record = record.changed(
+            planned_at=round(self.clock(), 4),  # rounded like the ledger: part of the key
+            youngest=max(each.facts.created_at for each in look.members[record.of]),
+            refusals=self._refusals(record, ledger),
+            grace=look.pods[record.uid].grace,
+        )
         ledger = self._record(record, ledger)
         until = self.clock() + self.rules.timeout
         why = self.evictor.note(record.namespace, record.name, record.uid, self._note(record, until))
@@ -125,6 +125,5 @@ class PodMover:
     @staticmethod
     def _refusals(record: MoveRecord, ledger: Ledger) -> int:
         """Return the number of consecutive refused evictions of a lineage."""
-        of_lineage = [each for each in ledger.records if each.lineage == record.lineage]
-        last = max(of_lineage, key=lambda each: each.planned_at, default=None)
+        last = next((each for each in reversed(ledger.records) if each.lineage == record.lineage), None)
         return last.refusals if last is not None and last.state is MoveState.REFUSED else 0

@@ -100,7 +100,7 @@ def measured(
     due = [record for record in records if _is_due(record, look.use.timestamp, rules)]
     if not due:
         return
-    steps = max(PERIOD_STEPS, int(rules.measure // STEP_SECONDS) // PERIOD_STEPS * PERIOD_STEPS)
+    steps = int(rules.measure // STEP_SECONDS) // PERIOD_STEPS * PERIOD_STEPS
     arrays = measured_arrays(look, steps)
     meter = _GainMeter(arrays, costs, {name: row for row, name in enumerate(look.table.names)})
     for record in due:

@@ -137,7 +137,7 @@ class _Search:
         self._lineages: dict[str, str] = {}
         numbers = self._numbers = dict[Workload, int]()
         of_pods = [each.pod.workload or _NO_WORKLOAD for each in self._arrays.members]
-        self._workload_number = np.array([numbers.setdefault(each, len(numbers)) for each in of_pods], np.int64)
+        self._workload_number = np.array([numbers.setdefault(each, len(numbers)) for each in of_pods])
         use, capacity = self._arrays.problem.node_use(), self._arrays.problem.capacity
         measured = corrected_loads(look.measured, look.window, recent_moves(look.table, records))
         cpu, memory = percents(use, capacity, HOUR_STEPS)
@@ -148,7 +148,7 @@ class _Search:
         self._add_hidden_demand()
         roles = NodeRoles(look, rules, self._caps, self._cooldowns, use, capacity, measured)
         self._sources, self._targets = roles.sources(), roles.targets()
-        self._is_target = np.array([name not in self._targets for name in self._names], np.bool_)
+        self._is_target: Bools = np.array([name not in self._targets for name in self._names])
 
     def run(self) -> MovePlan:
         """Return the plan."""
@@ -202,7 +202,7 @@ class _Search:
         before = sum(record.state is MoveState.HELD for record in self._records)
         moved = sum(record.is_made for record in self._records) + made
         missing = int(share / (1 - share) * moved + 0.5) - before
-        if missing <= 0 or not held.any():
+        if missing < 1:
             return []
         planner = self._planner(held)
         planner.exclude(self._on(name for name in self._names if not self._looks.is_confirmed(name)))
@@ -229,15 +229,15 @@ class _Search:
     def _stays(self) -> dict[str, Reason]:
         """Return the reason by UID of each pod that may not move now."""
         look, rules = self._look, self._rules
-        lineages = {record.replacement for record in self._records if record.replacement}
+        lineages = {record.replacement: record.lineage for record in self._records}
         stays: dict[str, Reason] = {}
         by_workload: dict[Workload, Refusal | None] = {}
         own = self._own_percents()
-        for place, ((row, member), is_known) in enumerate(zip(look.running, self._arrays.is_known, strict=False)):
+        for place, (row, member) in enumerate(look.running):
             pod = member.pod
             reason: Reason | None = Refusal.SOURCE if self._names[row] in self._sources else None
             reason = pod_refusal(member, rules.pods, look.now) or reason
-            if reason is None and not is_known:
+            if reason is None and not self._arrays.is_known[place]:
                 reason = Refusal.UNKNOWN_USE
             if reason is None and own[place] > rules.pods.max_pod_percent:
                 reason = Refusal.LARGE
@@ -246,8 +246,7 @@ class _Search:
                     by_workload[pod.workload] = self._workload_refusal(pod.workload)
                 reason = by_workload[pod.workload] or budget_refusal(member, look.state)
             if reason is None:
-                needs_search = pod.uid in lineages or (pod.workload is not None and pod.workload.kind == "StatefulSet")
-                lineage = self._lineages[pod.uid] = lineage_of(pod, self._records) if needs_search else pod.uid
+                lineage = self._lineages[pod.uid] = lineage_of(pod, lineages)
                 if self._cooldowns.pod_until(lineage) > look.now:
                     reason = Refusal.COOLDOWN
             if reason is not None:
@@ -257,7 +256,7 @@ class _Search:
     def _workload_refusal(self, workload: Workload) -> Refusal | None:
         """Return the reason why no pod of a workload moves now."""
         look = self._look
-        reason = workload_refusal(workload, look.members.get(workload, ()), look.state, self._rules.pods, look.now)
+        reason = workload_refusal(workload, look.members[workload], look.state, self._rules.pods, look.now)
         if reason is not None:
             return reason
         if any(record.is_open and record.of == workload for record in self._records):
@@ -277,13 +276,12 @@ class _Search:
 
     def _accepts(self, place: int) -> Bools:
         """Return the nodes that accept a pod and whose load with it is at most ``target_percent``, shape (nodes,)."""
-        problem, table = self._arrays.problem, self._look.table
-        pod = self._arrays.members[place].pod
-        accepts = table.rows.constraints.allows(pod) & table.feasible(pod)
+        problem = self._arrays.problem
+        accepts = self._look.table.feasible(self._arrays.members[place].pod) & self._is_target
         needed = float(self._needed[place]), self._own_use(place)[1]
         for level, capacity, use in zip(self._levels, problem.capacity, needed, strict=True):
             accepts &= level + 100 * use / np.maximum(capacity, 1e-9) <= self._rules.nodes.target_percent
-        return accepts & self._is_target
+        return accepts
 
     def _add_hidden_demand(self) -> None:
         """Add the hidden demand of recently moved pods to the levels of their targets, whose metrics lack it so far."""
@@ -333,7 +331,7 @@ class _Search:
                          problem.capacity[:, [move.source, move.target]], HOUR_STEPS)  # fmt: skip
         loads = []
         for place, (row, sign) in enumerate(((move.source, 1), (move.target, -1))):
-            shares = [100 * use / max(float(problem.capacity[kind, row]), 1e-9) for kind, use in enumerate(own)]
+            shares = [100 * use / float(problem.capacity[kind, row]) for kind, use in enumerate(own)]
             now = (float(after[0][place]), float(after[1][place]))
             loads.append(NodeLoads((now[0] + sign * shares[0], now[1] + sign * shares[1]), now))
         return PlannedMove(self._record(member, move, state), *loads)

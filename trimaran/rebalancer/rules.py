@@ -137,7 +137,7 @@ class MoveRules:
         startup: time from an eviction until the replacement works, seconds; it reduces the predicted gain.
         holdout_percent: share of the planned moves that are not made, to compare the gain of the others with.
         timeout: time for a replacement to become Ready, seconds.
-        measure: time after a move over which its gain is measured, seconds.
+        measure: time after a move over which its gain is measured, seconds, at least a quarter of an hour.
         max_age: maximum age of the measured use, seconds.
         history: length of the past over which cost is averaged, seconds, at most a day.
         last_hour_share: share of each past hour's level that is replaced by the last hour's level, from 0 to 1.

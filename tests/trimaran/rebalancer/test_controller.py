@@ -63,6 +63,30 @@ def test_a_move_is_recorded_and_noted_before_the_eviction() -> None:
     assert event["message"].startswith("Evicted from node-hot ")
 
 
+def test_a_record_has_what_its_end_is_judged_by() -> None:
+    """A record has the times of its own eviction, the youngest pod, and the grace period and version of its pod."""
+    controlled, send = Controlled(hot_and_cold()), MovingApi._pod
+    controlled.now += 0.12345678
+    for each in controlled.world.pods:
+        each["metadata"]["resourceVersion"] = "77"
+        each["spec"]["terminationGracePeriodSeconds"] = 45
+        if each["metadata"]["name"].endswith("-idle"):
+            each["metadata"]["creationTimestamp"] = rfc3339(NOW - 3600)
+
+    def answer(method: str, path: str, body: Any) -> Any:
+        """Answer after three seconds; evicted pods end later."""
+        controlled.now += 3
+        return {"status": "Success"} if method == "POST" else send(controlled.api, method, path, body)
+
+    controlled.api._pod = answer  # type: ignore[method-assign]
+    begin = controlled.now + 60
+    controlled.run()
+    records = controlled.api.ledger().records
+    assert [each.planned_at for each in records] == [round(begin, 4), round(begin + 9, 4)]  # patch, evict, read
+    assert [each.evicted_at for each in records] == [round(begin + 9, 4), round(begin + 18, 4)]
+    assert {(each.youngest, each.grace, each.version) for each in records} == {(NOW - 3600, 45.0, 77)}
+
+
 def test_observe_sends_no_change() -> None:
     """In mode observe nothing is sent, the plan is published, and a planned move is not planned again at once."""
     controlled = Controlled(hot_and_cold(), "observe")
@@ -190,9 +214,33 @@ def test_a_refused_pod_waits_ever_longer() -> None:
         if controlled.api.sent.count("POST namespaces/default/pods/app-a-hot/eviction") > sent:
             tries.append(minute)
     assert tries == [1, 6, 16]
+    note = "PATCH namespaces/default/pods/app-a-hot"
+    first = [each for each in controlled.api.sent if not each.endswith("events")][:5]
+    assert first == [
+        "POST configmaps", note, "POST namespaces/default/pods/app-a-hot/eviction", "PUT trimaran-rebalancer", note,
+    ]  # fmt: skip
     assert world.pod("app-a-hot")["metadata"]["annotations"] == {}
     assert controlled.api.events[0]["reason"] == "RebalanceRefused"
     assert controlled.rebalancer.counts.refusals["budget"] == 3
+
+
+@pytest.mark.parametrize(("last", "refusals"), [(MoveState.REFUSED, 4), (MoveState.LANDED, 1)])
+def test_a_move_ends_a_row_of_refusals(last: MoveState, refusals: int) -> None:
+    """A pause doubles with the refusals since the last move of the lineage."""
+    controlled = Controlled(hot_and_cold())
+    controlled.run()
+    record = controlled.api.ledger().records[0]
+    states = (MoveState.LANDED, MoveState.REFUSED) if last is MoveState.REFUSED else (MoveState.REFUSED, last)
+    former = [
+        record.changed(uid=f"former-{state}", state=state, refusals=3, planned_at=NOW - 80_000 + number, evicted_at=0.0)
+        for number, state in enumerate(states)
+    ]
+    again = Controlled(hot_and_cold())
+    again.api.store.write(Ledger(tuple(former)))
+    again.api.fault = refuse((429, BUDGET, {}))
+    again.run()
+    (refused,) = [each for each in again.api.ledger().records if each.uid == record.uid]
+    assert (refused.state, refused.refusals) == (MoveState.REFUSED, refusals)
 
 
 def test_an_overloaded_api_server_pauses_all_moves() -> None:
@@ -457,6 +505,8 @@ def test_a_pod_that_cannot_be_noted_is_not_evicted() -> None:
     controlled.run()
     assert not any(each.endswith("/eviction") for each in controlled.api.sent)
     assert {each.state for each in controlled.api.ledger().records} == {MoveState.REFUSED}
+    assert controlled.rebalancer.counts.refusals == {"denied": 2}
+    assert "cannot be annotated with its target" in controlled.api.events[0]["message"]
 
 
 def test_a_refused_pod_rests_for_retry_after() -> None:

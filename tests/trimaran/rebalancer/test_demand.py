@@ -143,6 +143,15 @@ def test_the_limit_of_a_pod_is_that_of_all_its_containers() -> None:
     assert cpu_limit(saturated(spec=whole).look().running[0][1].pod) == 1.5
 
 
+UIDS = [f"uid-of-default-web-{number}" for number in range(5)]
+MEAN = 1.5 + 2**-11  # of unevenly used CPU; it is no number of 16 bits
+
+
+def unevenly(look: ClusterLook) -> None:
+    """Let the CPU use of the hot pods be 1.5 cores in one step and the next larger number in the other."""
+    look.use.cpu_cores[:5, ::2] = 1.5 + 2**-10
+
+
 def test_no_target_comes_above_its_level_by_hidden_demand() -> None:
     """A target must have room for what the pod may need, not for what it got on a full node."""
     world = saturated()
@@ -159,13 +168,21 @@ def test_the_hidden_demand_of_a_move_counts_until_metrics_show_it() -> None:
     """While the window of the metrics begins before a move, its target has what the pod may need in addition."""
     world = saturated()
     world.nodes[1] = node("node-cold", spec={"unschedulable": True})
-    (move,) = plan(world).moves
-    assert move.record.hidden == pytest.approx(1.5 * (UNKNOWN - 1), rel=0.01)
+    found = plan(world, unevenly)
+    assert found.hidden == pytest.approx(dict.fromkeys(UIDS, (UNKNOWN - 1) * MEAN), abs=1e-6)
+    (move,) = found.moves
+    assert move.record.hidden == found.hidden[move.record.uid]
     before = MoveRecord(
         "uid-of-default-old", "default", "old", "Deployment", "other", "5d8f7c9b64", "old", "node-cold", "node-idle",
         state=MoveState.LANDED, planned_at=NOW - 120, evicted_at=NOW - 120, ready_at=NOW - 100,
         landed_on="node-idle", cores=0.0, hidden=3.0,
     )  # fmt: skip
     assert plan(world, records=(before,)).moves == ()
-    long_ago = before.changed(planned_at=NOW - 1200, evicted_at=NOW - 1200)
-    assert len(plan(world, records=(long_ago,)).moves) == 1
+    assert plan(world, records=(before.changed(planned_at=NOW - 960, evicted_at=NOW - 960),)).moves == ()
+    for other in (
+        before.changed(planned_at=NOW - 1200, evicted_at=NOW - 1200),
+        before.changed(state=MoveState.REFUSED),
+        before.changed(landed_on="node-gone"),
+        before.changed(hidden=0.5),
+    ):
+        assert len(plan(world, records=(other,)).moves) == 1

@@ -105,11 +105,10 @@ def test_a_stateful_set_keeps_its_lineage_by_ordinal() -> None:
     stateful = pod("db-0", "node-hot", of="db", kind="StatefulSet")
     cluster = world(stateful)
     (member,) = cluster.look().all_members()
-    assert lineage_of(member.pod, ()) == "default/StatefulSet/db-0"
+    assert lineage_of(member.pod, {}) == "default/StatefulSet/db-0"
     (web,) = world(pod("web-3", "node-hot")).look().all_members()
-    assert lineage_of(web.pod, ()) == "uid-of-default-web-3"
-    former = record(replacement="uid-of-default-web-3", lineage="the first")
-    assert lineage_of(web.pod, [former]) == "the first"
+    assert lineage_of(web.pod, {"": "another"}) == "uid-of-default-web-3"
+    assert lineage_of(web.pod, {"uid-of-default-web-3": "the first"}) == "the first"
 
 
 @pytest.mark.parametrize("cools", [True, False])

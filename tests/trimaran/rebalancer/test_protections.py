@@ -19,6 +19,7 @@ from support.rebalancing import NOW, World, deployment, hot_and_cold, node, pod,
 from trimaran.rebalancer.bad_looks import BadLooks
 from trimaran.rebalancer.eligibility import NodeRefusal, Refusal
 from trimaran.rebalancer.facts import NodeBarrier, PodBarrier
+from trimaran.rebalancer.look import NO_USE
 from trimaran.rebalancer.moves import MoveRecord, MoveState
 from trimaran.rebalancer.plan import MovePlan, plan_moves
 from trimaran.rebalancer.rules import CapLimits, Cooldowns, MoveRules, NodeRules, PodRules
@@ -68,9 +69,41 @@ def test_1_a_record_describes_the_pod_and_the_plan() -> None:
     assert (found.planned_at, found.startup, found.cores, found.restarts_before) == (world.now, 10.0, 1.5, 3)
     assert 0.3 < found.gain < 0.6
     assert 0.9 * 120 * found.gain < found.low <= 120 * found.gain  # the use hardly varies, so the interval is short
-    memory = 100 * 0.2 / 32
-    assert first.source.before[1] - first.source.after[1] == pytest.approx(memory, rel=0.01)
-    assert first.target.after[1] - first.target.before[1] == pytest.approx(memory, rel=0.01)
+    assert plan(world, replace(RULES, startup=1200.0)).moves[0].record.low < 0.9 * found.low
+    world.pods[:5] = [
+        pod(f"app-{each}-hot", "node-hot", of=f"app-{each}", ready_at=NOW - 9000, created_at=NOW - 8995)
+        for each in "abcde"
+    ]
+    assert plan(world).moves[0].record.startup == 0.0  # by two clocks
+
+
+def test_1_a_record_has_the_use_of_the_last_hour() -> None:
+    """Loads are means of the last hour, a record's cores of the last quarter, whatever the use was before."""
+    look = hot_and_cold().look()
+    is_hot = np.array([name.endswith("-hot") for name in look.use.names])
+    look.use.cpu_cores[is_hot, :144], look.use.memory_gib[is_hot, :-4] = 1.25, 0.1
+    for table in (look.use.cpu_cores, look.use.memory_gib):
+        table[:, ::2] = np.nextafter(table[:, ::2], np.float16(np.inf))  # so that no mean is a number of 16 bits
+    cpu, memory = look.use.cpu_cores.astype(float), look.use.memory_gib.astype(float)
+    first = plan_moves(look, (), RULES, BadLooks(1, 1)).moves[0]
+    place = look.use.uids.index(first.record.uid)
+    assert first.record.cores == pytest.approx(cpu[place, -3:].mean(), abs=1e-6)
+    own = 100 * cpu[place, -12:].mean() / 8, 100 * memory[place, -4:].mean() / 32
+    before = 100 * cpu[is_hot, -12:].mean(axis=1).sum() / 8, 100 * memory[is_hot, -4:].mean(axis=1).sum() / 32
+    assert first.source.before == pytest.approx(before, abs=1e-6)
+    assert first.source.after == pytest.approx(np.subtract(before, own), abs=1e-6)
+    assert first.target.before == pytest.approx((0.0, 0.0), abs=1e-6)
+    assert first.target.after == pytest.approx(own, abs=1e-6)
+
+
+def test_1_a_plan_has_what_it_was_made_from() -> None:
+    """A plan has the hot nodes, the searches that are missing, the best moves, the length of the past and min_gain."""
+    found = plan(hot_and_cold(), replace(RULES, nodes=NodeRules(bad_looks=3), min_gain=0.02))
+    assert (found.moves, found.hot, found.missing) == ((), {"node-hot"}, {"node-hot": 2})
+    assert (found.steps, found.min_gain, found.hidden) == (288, 0.02, {})
+    assert found.prospects.keys() == {f"uid-of-default-app-{each}-hot" for each in "abcde"}
+    assert {target for target, gain, low in found.prospects.values() if 0.3 < gain < 0.6 and low > 0} == {"node-idle"}
+    assert plan(hot_and_cold(), replace(RULES, history=7200)).steps == 24
 
 
 def test_2_several_bad_looks_in_a_row_are_needed() -> None:
@@ -94,6 +127,14 @@ def test_3_a_target_stays_below_the_level_of_a_source() -> None:
         NodeRules(target_percent=90)
 
 
+def test_3_a_target_may_reach_its_level() -> None:
+    """A target may come to target_percent with the pod, but not above it."""
+    world = hot_and_cold()
+    world.cores = dict.fromkeys(world.cores, 1.375)  # 17.1875 percent of a node
+    for percent, expected in ((17.1875, 1), (17.187, 0)):
+        assert len(moved(world, replace(RULES, nodes=NodeRules(target_percent=percent, bad_looks=1)))) == expected
+
+
 def test_3_a_source_reached_its_level() -> None:
     """A node that was never above source_percent is no source."""
     assert plan(hot_and_cold(), replace(RULES, nodes=NodeRules(source_percent=96))).sources["node-hot"] == "not_hot"
@@ -104,9 +145,26 @@ def test_4_stale_use_moves_nothing(age: float) -> None:
     """Use that ended long ago, or in the future, gives no plan, and the reason names the setting."""
     found = plan(replace(hot_and_cold(), use_age=age))
     assert (found.moves, found.hot) == ((), frozenset())
-    assert "up to date" in found.nothing
+    assert found.nothing == f"the use of the pods is not up to date: it ended {age:.0f} s ago"
     at_the_limit = plan(replace(hot_and_cold(), use_age=900.0 if age > 0 else -900.0))
     assert at_the_limit.nothing == ""
+
+
+def test_4_without_any_use_nothing_moves() -> None:
+    """A table of use without pods gives no plan."""
+    found = plan_moves(replace(hot_and_cold().look(), use=NO_USE), (), RULES, BadLooks(1, 1))
+    assert found.nothing == "the use of the pods is not up to date: nothing is measured"
+
+
+def test_4_a_node_without_capacity_takes_no_part() -> None:
+    """A node that has not reported its capacity is no target, and nothing is divided by it."""
+    world = hot_and_cold()
+    world.nodes.append(node("node-new", status={"capacity": {}, "allocatable": {}}))
+    world.pods.append(pod("early", "node-new", of="early"))
+    arrived = record("arrived", evicted_at=NOW - 60, landed_on="node-new", hidden=0.5)
+    found = plan(world, replace(RULES, nodes=NodeRules(bad_looks=1, max_disagreement=np.inf)), [arrived])
+    assert "node-new" not in found.targets
+    assert {each.record.target for each in found.moves} == {"node-idle", "node-cold"}
 
 
 def test_4_a_node_without_metrics_takes_no_part() -> None:
@@ -166,6 +224,27 @@ def test_8_the_smallest_pod_that_suffices_moves() -> None:
     large = {each.removeprefix("uid-of-default-") for each, why in found.stays.items() if why is Refusal.LARGE}
     assert large == {"app-a-hot", "app-b-hot"}
     assert {each.record.name for each in found.moves} <= {"app-c-hot", "app-d-hot", "app-e-hot"}
+
+
+def test_8_a_pod_moves_up_to_its_largest_use() -> None:
+    """A pod may move that uses max_pod_percent of its node on average, but not more."""
+    look, uid = hot_and_cold().look(), "uid-of-default-app-a-hot"
+    cpu = look.use.cpu_cores[look.use.uids.index(uid)]
+    cpu[:] = 2.0
+    assert uid not in plan_moves(look, (), RULES, BadLooks(1, 1)).stays
+    cpu[::2] = np.nextafter(np.float16(2.0), np.float16(3.0))
+    assert plan_moves(look, (), RULES, BadLooks(1, 1)).stays[uid] is Refusal.LARGE
+
+
+@pytest.mark.parametrize(("steps", "is_large"), [(4, False), (5, True)])
+def test_8_a_burst_does_not_raise_the_past(steps: int, is_large: bool) -> None:
+    """The level of the last hour, by which the past is adjusted, leaves out as many steps as one burst can reach."""
+    look = hot_and_cold().look()
+    cpu = look.use.cpu_cores[look.use.uids.index("uid-of-default-app-a-hot")]
+    cpu[:] = 1.25
+    cpu[-steps:] = 1.6
+    found = plan_moves(look, (), replace(RULES, pods=PodRules(max_pod_percent=15.8)), BadLooks(1, 1))
+    assert (found.stays.get("uid-of-default-app-a-hot") is Refusal.LARGE) is is_large
 
 
 def test_9_each_move_counts_for_the_next() -> None:
@@ -260,13 +339,14 @@ def test_12_a_lineage_a_workload_and_a_node_rest_after_a_move() -> None:
     """After a move the replacement, its workload, and both nodes rest; the pause of the lineage doubles."""
     world, uid = hot_and_cold(), "uid-of-default-app-a-hot"
     base = {"workload": "app-a", "replacement": uid, "lineage": "first"}
-    once = [record("old", NOW - 3700, uid="old", **base)]
+    once = [record("old", NOW - 3600, uid="old", **base)]
     assert uid not in plan(world, records=once).stays
     assert plan(world, records=[record("old", NOW - 3500, uid="old", **base)]).stays[uid] is Refusal.COOLDOWN
     twice = [record("oldest", NOW - 9000, uid="oldest", **{**base, "replacement": "old"}), *once]
     assert plan(world, records=twice).stays[uid] is Refusal.COOLDOWN
     sibling = [record("other", NOW - 60, uid="other", workload="app-a")]
     assert plan(world, records=sibling).stays[uid] is Refusal.COOLDOWN
+    assert uid not in plan(world, records=[sibling[0].changed(planned_at=NOW - 300)]).stays
     of_node = [record("other", NOW - 60, uid="other", source="node-hot", target="node-idle")]
     found = plan(world, replace(RULES, cooldowns=Cooldowns(node=300)), of_node)
     assert (found.sources["node-hot"], found.targets["node-idle"]) == (NodeRefusal.COOLDOWN, NodeRefusal.COOLDOWN)
@@ -339,6 +419,8 @@ def test_the_holdout_is_planned_and_not_made() -> None:
     held = {each.record.uid for each in found.held}
     assert not held & {each.record.uid for each in found.moves}
     assert all(each.record.state is MoveState.HELD for each in found.held)
+    one = replace(RULES, holdout_percent=49, caps=CapLimits(percent_per_hour=100, per_hour=1))
+    assert [len(each) for each in (plan(world, one).moves, plan(world, one).held)] == [1, 1]
     again = plan(world, replace(RULES, holdout_percent=49), [each.record for each in found.held])
     assert not held & {each.record.uid for each in again.held}
 
@@ -454,7 +536,9 @@ def test_pods_that_never_move_stay_in_a_plan() -> None:
     """The reason of a pod that never moves is in the plan, here a DaemonSet's."""
     world = hot_and_cold()
     world.pods.append(pod("agent", "node-hot", of="agent", kind="DaemonSet"))
-    assert plan(world).stays["uid-of-default-agent"] is PodBarrier.DAEMON_SET
+    found = plan(world)
+    assert found.stays["uid-of-default-agent"] is PodBarrier.DAEMON_SET
+    assert found.refused() == {"daemon_set": 1, "source": 5}
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -33,12 +33,12 @@ def without_target(world: World) -> None:
     del world.nodes[2]
 
 
-def without_pod(world: World) -> None:
-    world.pods.remove(world.pod("app-a-hot"))
+def without_pods(world: World) -> None:
+    world.pods = [each for each in world.pods if each["metadata"]["labels"]["app"] != "app-a"]
 
 
 CHANGES: dict[str, Callable[[World], object]] = {
-    "the pod is no longer on node-hot": without_pod,
+    "the pod is no longer on node-hot": without_pods,
     "no longer on node-hot": lambda world: world.pod("app-a-hot")["spec"].update(nodeName="node-cold"),
     "pod is no longer on node-hot": lambda world: world.pod("app-a-hot")["metadata"].update(
         deletionTimestamp=rfc3339(NOW)

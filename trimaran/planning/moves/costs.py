@@ -43,9 +43,12 @@ class MoveCosts:
         return cost_of_mean(levels, self.cpu), levels**self.memory_power
 
     def scale(self, capacity: Float64s) -> Float64s:
-        """Return the factors from use to table steps, shape (2, nodes, 1), for capacities of shape (2, nodes)."""
-        targets = np.array([self.cpu.target / 100, self.memory_target])
-        return np.asarray((_STEPS / (targets[:, None] * capacity))[:, :, None])
+        """Return the factors from use to table steps, shape (2, nodes, 1), for capacities of shape (2, nodes).
+
+        The factor of a node without capacity, which has not reported it yet, is 0.
+        """
+        levels = np.array([self.cpu.target / 100, self.memory_target])[:, None] * capacity
+        return np.divide(_STEPS, levels, out=np.zeros(levels.shape), where=levels > 0)[:, :, None]
 
     def mean(self, use: tuple[Float64s, Float64s], scale: Float64s) -> Float64s:
         """Return the cost averaged over the past (the last axis) and summed over resources.
