@@ -6,7 +6,7 @@ import click
 
 from runtime.terminal import echo
 from trimaran.cli.options import FiniteRange, fail, option
-from trimaran.cli.trace_output import check_new, write_or_fail
+from trimaran.cli.trace_output import check_new, history_days_option, write_or_fail
 from trimaran.traces.loaders.alibaba2018 import Alibaba2018
 from trimaran.traces.loaders.azure2019 import Azure2019
 from trimaran.traces.loaders.building import ImportOptions, build_trace
@@ -47,12 +47,7 @@ FORMATS: dict[str, DatasetFormat] = {
     help="First part of the time span, which replays do not measure.",
 )
 @option("--seed", default=0, help="Random seed of the sample of machines.")
-@option(
-    "--history-days",
-    default=0,
-    type=click.IntRange(0, 14),
-    help="Days before the time span whose use replays know at their start, for policies that learn.",
-)
+@history_days_option
 def import_(
     form: str, folder: Path, out: Path, nodes: int, from_hour: float, hours: float, warm_up_hours: float, seed: int,
     history_days: int,

@@ -1,10 +1,6 @@
 """Use of workloads on days before minute 0 of a trace, which the learner of a replay knows at its start.
 
-Two optional files of a trace's folder:
-
-    history.csv  owner_kind, owner, revision (empty for that of the trace's pods), day: -1 is the day that ends at
-                 minute 0, -2 the one before; a row is the mean pod of an owner on one day
-    history.npz  cpu and memory: use as a share of the request, in steps of 300 s, shape (rows, 288); NaN if unknown
+It is in two optional files of a trace's folder, which docs/simulator.md describes.
 """
 
 import os
