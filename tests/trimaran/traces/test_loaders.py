@@ -564,8 +564,8 @@ def add_next_day(folder: Path, level: float) -> None:
         )
     else:
         (folder / "20110303").mkdir()
-        for file in [path for path in folder.iterdir() if path.is_file()]:
-            file.rename(folder / "20110303" / file.name)
+        for path in list(filter(Path.is_file, folder.iterdir())):
+            path.rename(folder / "20110303" / path.name)
         (folder / "20110306").mkdir()
         (folder / "20110306" / "planetlab1.site.edu").write_text(f"{100 * level:g}\n" * 288)
 
