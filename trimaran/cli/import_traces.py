@@ -6,7 +6,7 @@ import click
 
 from runtime.terminal import echo
 from trimaran.cli.options import FiniteRange, fail, option
-from trimaran.cli.trace_output import check_new, write_or_fail
+from trimaran.cli.trace_output import check_new, history_days_option, write_or_fail
 from trimaran.traces.loaders.alibaba2018 import Alibaba2018
 from trimaran.traces.loaders.azure2019 import Azure2019
 from trimaran.traces.loaders.building import ImportOptions, build_trace
@@ -47,9 +47,11 @@ FORMATS: dict[str, DatasetFormat] = {
     help="First part of the time span, which replays do not measure.",
 )
 @option("--seed", default=0, help="Random seed of the sample of machines.")
+@history_days_option
 def import_(
-    form: str, folder: Path, out: Path, nodes: int, from_hour: float, hours: float, warm_up_hours: float, seed: int
-) -> None:
+    form: str, folder: Path, out: Path, nodes: int, from_hour: float, hours: float, warm_up_hours: float, seed: int,
+    history_days: int,
+) -> None:  # fmt: skip
     """Import a public data set from its downloaded files in SOURCE, and write it as a trace into OUT.
 
     \b
@@ -61,15 +63,22 @@ def import_(
     Exit status: 0 if the trace is written, 2 if the data or an option cannot be used.
     """
     check_new(out)
-    options = ImportOptions(nodes, round(60 * from_hour), round(60 * hours), round(60 * warm_up_hours), seed)
+    options = ImportOptions(
+        nodes, round(60 * from_hour), round(60 * hours), round(60 * warm_up_hours), seed, history_days
+    )
     if options.warm_up_minutes >= options.minutes:
         raise click.UsageError(f"--warm-up-hours {warm_up_hours:g} must be less than --hours {hours:g}")
+    if (days := options.begin_minute // 1440) < history_days:
+        raise click.UsageError(
+            f"--history-days {history_days}: the data set has {days} whole days before --from-hour {from_hour:g}; "
+            f"begin at hour {24 * history_days} or later"
+        )
     try:
         source = DatasetFiles(folder, FORMATS[form].title)
         try:
             trace, without_use = build_trace(world_name(out), source, FORMATS[form], options)
         finally:
-            _report_bad_rows(source)
+            _report(source)
     except LoadError as error:
         fail(error, 2)
     write_or_fail(trace, out)
@@ -88,7 +97,10 @@ def import_(
     )
 
 
-def _report_bad_rows(source: DatasetFiles) -> None:
+def _report(source: DatasetFiles) -> None:
+    """Print what a format assumes about the files, and the number of unreadable rows."""
+    for note in source.notes:
+        echo(f"trimaran: {note}", err=True)
     for name, count in source.bad.items():
         echo(f"trimaran: {name}: {count} rows cannot be read and are left out; {source.examples[name]}", err=True)
 

@@ -9,9 +9,9 @@ from typing import Any
 import click
 
 from runtime.terminal import duration_option, echo
-from trimaran.cli.options import KubernetesOpener, fail, kubernetes_options, option
+from trimaran.cli.options import KubernetesOpener, fail, kubernetes_options
 from trimaran.cli.prometheus_options import PrometheusOptions, progress_bar, prometheus_options
-from trimaran.cli.trace_output import check_new, write_or_fail
+from trimaran.cli.trace_output import check_new, history_days_option, write_or_fail
 from trimaran.traces.node_use import write_node_use
 from trimaran.traces.recording.history import STEP_SECONDS, PrometheusHistory, RecordingError
 from trimaran.traces.recording.past import read_past
@@ -31,12 +31,7 @@ from trimaran.traces.trace import world_name
 @click.option(
     "--node-selector", default="", help="Label selector of the nodes to record, such as pool=web. [default: all nodes]"
 )
-@option(
-    "--history-days",
-    type=click.IntRange(0, 14),
-    default=0,
-    help="Days before the recording whose use replays know at their start, for policies that learn.",
-)
+@history_days_option
 @prometheus_options
 @kubernetes_options
 def record(

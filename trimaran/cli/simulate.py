@@ -30,7 +30,7 @@ from trimaran.cli.simulate_options import (
     policies_option,
     shared_options,
 )
-from trimaran.cli.trace_output import check_new, write_or_fail
+from trimaran.cli.trace_output import check_new, history_days_option, write_or_fail
 from trimaran.planning.move_triggers import Trigger
 from trimaran.simulator.autoscaling import Autoscaling
 from trimaran.simulator.comparison import WorkerError
@@ -191,7 +191,7 @@ def overcommit(factors: tuple[float, ...], output: str, **shared: Any) -> None:
     type=click.FloatRange(0, 1),
     help="Share of the owners that replace all their pods once during the trace.",
 )
-@option("--history-days", default=0, type=click.IntRange(0, 14), help="Days of use before the trace, for learning.")
+@history_days_option
 def generate(
     folder: Path, seed: int, nodes: int, hours: int, warm_up_hours: int | None, rollouts: float, history_days: int
 ) -> None:

@@ -4,8 +4,15 @@ from pathlib import Path
 
 import click
 
-from trimaran.cli.options import fail
+from trimaran.cli.options import fail, option
 from trimaran.traces.trace import WORLD, Trace, write_trace
+
+history_days_option = option(
+    "--history-days",
+    default=0,
+    type=click.IntRange(0, 14),
+    help="Days before minute 0 whose use replays know at their start, for policies that learn.",
+)
 
 
 def check_new(folder: Path) -> None:

@@ -1,13 +1,10 @@
 """Use of workloads on days before minute 0 of a trace, which the learner of a replay knows at its start.
 
-Two optional files of a trace's folder:
-
-    history.csv  owner_kind, owner, revision (empty for that of the trace's pods), day: -1 is the day that ends at
-                 minute 0, -2 the one before; a row is the mean pod of an owner on one day
-    history.npz  cpu and memory: use as a share of the request, in steps of 300 s, shape (rows, 288); NaN if unknown
+It is in two optional files of a trace's folder, which docs/simulator.md describes.
 """
 
 import os
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from scoring.arrays import Int64s
+from scoring.arrays import Float64s, Int64s
 from trimaran.traces.problems import TraceError, TraceProblems
 from trimaran.traces.tables import read_arrays, read_table, write_table
 
@@ -25,6 +22,8 @@ MAX_LEVEL = 10_000.0
 _COLUMNS = ("owner_kind", "owner", "revision", "day")
 _ARRAYS = ("cpu", "memory")
 _MOST_DAYS = 366
+
+Owner = tuple[str, str]  # kind and name
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,6 +45,24 @@ class TraceHistory:
     days: Int64s
     cpu: NDArray[np.floating[Any]]
     memory: NDArray[np.floating[Any]]
+
+
+def trace_history(
+    days: Iterable[tuple[Owner, int, Float64s]], requests: Mapping[Owner, Float64s]
+) -> TraceHistory | None:
+    """Return the history of the owners of a trace; None if none of them has any.
+
+    Args:
+        days: owner, day, and use of the owner's mean pod on the day: cores and bytes, NaN if unknown, shape (2, 288).
+        requests: mean request of the pods of each owner in the trace; other owners are left out.
+    """
+    known = ((owner, day, use / requests[owner][:, None]) for owner, day, use in days if owner in requests)
+    rows = [(*owner, day, np.minimum(levels, MAX_LEVEL)) for owner, day, levels in known]
+    if not rows:
+        return None
+    kinds, owners, numbers, levels = zip(*rows, strict=True)
+    cpu, memory = np.stack(levels, axis=1)
+    return TraceHistory(kinds, owners, ("",) * len(rows), np.array(numbers, np.int64), cpu, memory)
 
 
 def read_history(folder: Path, problems: TraceProblems) -> TraceHistory | None:

@@ -1,17 +1,6 @@
 """Trace of a cluster: nodes, pods, and the CPU and memory that each pod used, minute by minute. Input of a replay.
 
-On disk a trace is a folder:
-
-    world.json   overcommit (cpu, memory; or one number for both; default 1), warm_up_minutes (default 0), minutes
-    nodes.csv    node, cpu_capacity_milli, memory_capacity_bytes; allocatable equals capacity
-    pods.csv     pod, owner_kind, owner (may be empty), arrival_minute, end_minute (exclusive), cpu_request_milli,
-                 memory_request_bytes, cpu_limit_milli, memory_limit_bytes (no limit if empty or without the column),
-                 priority (0 if empty or without the column)
-    events.csv   nodes that fail and join, see :mod:`trimaran.traces.events`; optional
-    history.csv, history.npz  use before minute 0, see :mod:`trimaran.traces.history`; optional
-    usage.npz    offsets, shape (pods + 1,); cpu and memory: use as a share of the request, minute by minute from the
-                 arrival on; pod i has the values from offsets[i] to offsets[i + 1]
-
+On disk a trace is a folder; docs/simulator.md lists its files.
 :mod:`trimaran.traces.reading` reads and validates such a folder.
 """
 

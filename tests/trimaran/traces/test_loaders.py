@@ -333,6 +333,9 @@ def test_a_sample_of_tasks_fills_the_generated_machines(tmp_path: Path) -> None:
         (azure2019, "azure2019", ("--from-hour", 500), "the data set has use from hour 0 to 1"),
         (google2011, "google2011", ("--from-hour", 9), "from hour 0 to 1"),
         (azure2019, "azure2019", ("--warm-up-hours", 1), "--warm-up-hours 1 must be less than --hours 1"),
+        (planetlab, "planetlab", ("--history-days", 1), "--history-days 1: the data set has 0 whole days before"),
+        (azure2019, "azure2019", ("--from-hour", 47, "--history-days", 2), "has 1 whole days before --from-hour 47; "),
+        (planetlab, "planetlab", ("--from-hour", 24, "--history-days", 1), "to 24, too few for --history-days 1"),
         (azure2019, "azure2018", (), "'azure2018'"),
     ],
 )
@@ -350,15 +353,21 @@ def test_a_mistake_is_one_line_and_status_2(
     assert not (tmp_path / "out").exists()
 
 
-def test_several_days_are_refused(tmp_path: Path) -> None:
-    """A folder with several days is refused, as the files have the same names each day."""
-    for day in ("20110303", "20110306"):
+def test_folders_of_several_days_are_days_in_a_row(tmp_path: Path) -> None:
+    """Days are ordered by the numbers in their names; a virtual machine runs over those with a file of its name."""
+    for day, names in (("day9", "ab"), ("day10", "a"), ("day11", "ab")):
         (tmp_path / day).mkdir()
-        planetlab(tmp_path / day)
-    result = run("planetlab", tmp_path, tmp_path / "out")
-    assert result.exit_code == 2
-    assert str(tmp_path / "20110306") in result.stderr
-    assert run("planetlab", tmp_path / "20110303", tmp_path / "out").exit_code == 0
+        for name in names:
+            (tmp_path / day / name).write_text(f"{day[3:]}\n" * 288)
+    result = run("planetlab", tmp_path, tmp_path / "out", "--from-hour", 23, "--hours", 26)
+    assert "day9 to day11 are read as 3 days in a row" in result.stderr
+    trace = read_trace(tmp_path / "out")
+    assert {pod: row[2:4] for pod, row in pod_rows(trace).items()} == {
+        "a": (0, 1560),
+        "b": (0, 60),
+        "b#1": (1500, 1560),
+    }
+    assert cpu(trace, "a") == pytest.approx([90] * 60 + [100] * 1440 + [110] * 60, rel=0.001)
 
 
 def test_progress_is_one_line_for_all_files_of_a_table(tmp_path: Path) -> None:
@@ -530,3 +539,105 @@ def test_an_import_can_be_replayed(tmp_path: Path) -> None:
     command = ("simulate", "compare", "--trace", str(tmp_path / "out"), "--policy", "congestion-cost", "--json")
     assert json.loads(CliRunner().invoke(main, command).stdout)["out"]["congestion-cost"]["nodes"] == 2
     assert run("google2011", tmp_path, tmp_path / "out").exit_code == 2
+
+
+def add_next_day(folder: Path, level: float) -> None:
+    """Write use in the first minutes of the second day, at a level, and means that end there.
+
+    PlanetLab's files become the first day of two.
+    """
+    if (folder / "vmtable.csv").exists():
+        (folder / "vm_cpu_readings-file-2-of-195.csv").write_text(f"86100,vm1,1,1,40\n86400,vm1,1,1,{100 * level}\n")
+    elif (folder / "machine_events").exists():
+        (folder / "task_usage" / "part-00001-of-00002.csv").write_text(
+            f"86099000000,86400000001,3418309,0,5,{level / 8},0.01\n"
+            f"86400000000,86700000000,3418309,0,5,{level / 8},0.01\n"
+        )
+    elif (folder / "machine_events.json").exists():
+        with (folder / "instance_usage-000000000000.csv").open("a") as file:
+            file.write(
+                f"86399000000,86401000000,9,4,5,{level / 8},0.01\n86400000000,86700000000,9,4,5,{level / 8},0.01\n"
+            )
+    elif (folder / "machine_meta.csv").exists():
+        (folder / "container_usage_2.csv").write_text(
+            f"c_1,m_1,86101,{100 * level},90\nc_1,m_1,86400,{100 * level},90\n"
+        )
+    else:
+        (folder / "20110303").mkdir()
+        for path in list(filter(Path.is_file, folder.iterdir())):
+            path.rename(folder / "20110303" / path.name)
+        (folder / "20110306").mkdir()
+        (folder / "20110306" / "planetlab1.site.edu").write_text(f"{100 * level:g}\n" * 288)
+
+
+@pytest.mark.parametrize(
+    ("write", "owner", "cpu_levels", "memory_levels"),
+    [
+        (alibaba2018, "app_7", {2: 0.5, 4: 0.25}, {2: 0.9, 3: 0.8, 4: 0.8}),
+        (azure2019, "dep1", {0: 0.05, 1: 0.1, 4: 0.1, 8: 0.1, 11: 0.1, 287: 0.4}, {}),
+        (google2011, "3418309", dict.fromkeys(range(12), 0.5), dict.fromkeys(range(12), 0.05 / 0.07446)),
+        (google2019, "9", {2: 0.5, 3: 0.25, 11: 0.8}, {2: 0.48, 11: 1.6}),  # also of the owner's pod that has ended
+        (planetlab, "site.edu", {0: 0.3, 1: 0.35} | dict.fromkeys(range(2, 288), 0.4), {}),
+    ],
+)
+def test_the_history_is_the_use_before_minute_0(
+    tmp_path: Path,
+    write: Callable[[Path], None],
+    owner: str,
+    cpu_levels: dict[int, float],
+    memory_levels: dict[int, float],
+) -> None:
+    """A day of the history has the mean use of an owner's tasks in each step, and nothing of the replayed time.
+
+    Means that begin before minute 0 and end after it are left out, and the trace is the same without a history.
+    """
+    write(tmp_path)
+    add_next_day(tmp_path, 0.75)
+    options = ("--from-hour", 24, "--warm-up-hours", 0)
+    result = run(write.__name__, tmp_path, tmp_path / "past", *options, "--history-days", 1)
+    assert result.exit_code == 0, result.output
+    trace, plain = read_trace(tmp_path / "past"), imported(write.__name__, tmp_path, *options)
+    assert cpu(trace, trace.pods[0])[0] == pytest.approx(0.75 * trace.cpu_request_milli[0], rel=0.001)
+    assert plain.history is None
+    assert pod_rows(trace) == pod_rows(plain)
+    assert (trace.use.cpu == plain.use.cpu).all()
+    history = trace.history
+    assert history is not None
+    assert (history.owner_kinds, history.owners, history.revisions) == (("Deployment",), (owner,), ("",))
+    assert history.days.tolist() == [-1]
+    for values, levels in ((history.cpu, cpu_levels), (history.memory, memory_levels)):
+        expected = [levels.get(step, float("nan")) for step in range(288)]
+        assert values[0].tolist() == pytest.approx(expected, rel=0.001, nan_ok=True)
+
+
+def test_a_history_has_the_owners_mean_pod_on_each_day(tmp_path: Path) -> None:
+    """A pod counts by its time in the step, and levels are shares of the mean request; other days are left out."""
+    (tmp_path / "vmtable.csv").write_text(
+        "vm1,s,dep,0,900000,1,1,1,Unknown,4,32\nvm2,s,dep,0,900000,1,1,1,Unknown,8,32\nvm3,s,gone,0,90000,1,1,1,Unknown,8,32\n"
+        "x\n"
+    )
+    days = "".join(
+        f"{86400 * day},vm1,1,1,{10 + day}\n{86400 * day + 150},vm2,1,1,50\n{86400 * day},vm3,1,1,1\n"
+        for day in range(4)
+    )
+    (tmp_path / "vm_cpu_readings-file-1-of-195.csv").write_text(days)
+    result = run("azure2019", tmp_path, tmp_path / "out", "--from-hour", 72, "--history-days", 2)
+    assert "vmtable.csv: 1 rows cannot be read" in result.stderr
+    history = read_trace(tmp_path / "out").history
+    assert history is not None
+    assert history.owners == ("dep", "dep")
+    by_day = {day: values[:3].tolist() for day, values in zip(history.days.tolist(), history.cpu, strict=True)}
+    expected = {day: [((13 + day) * 40 * 2 + 4000) / 3 / 6000, 4000 / 6000, float("nan")] for day in (-2, -1)}
+    assert by_day == {day: pytest.approx(values, rel=0.001, nan_ok=True) for day, values in expected.items()}
+
+
+def test_too_few_days_before_minute_0_are_refused(tmp_path: Path) -> None:
+    """The error has the option and the number of days, also if the data set's use begins after its hour 0."""
+    (tmp_path / "vmtable.csv").write_text("vm1,s,dep,0,900000,1,1,1,Unknown,4,32\n")
+    (tmp_path / "vm_cpu_readings-file-1-of-195.csv").write_text(f"{86400 + 300},vm1,1,1,9\n{3 * 86400},vm1,1,1,9\n")
+    result = run("azure2019", tmp_path, tmp_path / "out", "--from-hour", 72, "--history-days", 3)
+    assert result.exit_code == 2
+    assert "--history-days 3: the use of the trace's owners begins 2 days before hour 72; choose 2" in result.stderr
+    history = imported("azure2019", tmp_path, "--from-hour", 72, "--history-days", 2).history
+    assert history is not None
+    assert history.days.tolist() == [-2]

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from runtime.kubernetes.objects import MAX_AMOUNT
 from trimaran.traces.history import MAX_LEVEL
 from trimaran.traces.loaders.dataset import LARGEST_BYTES, LARGEST_MILLI, DatasetFormat, DatasetTask, Machine
+from trimaran.traces.loaders.past_days import PastDays
 from trimaran.traces.loaders.rows import DatasetFiles, LoadError
 from trimaran.traces.trace import NO_LIMIT, PodUse, Trace
 
@@ -36,6 +37,7 @@ class ImportOptions:
         minutes: length of the span.
         warm_up_minutes: first part of the span, which is not measured.
         seed: random seed of the sample.
+        history_days: days before the span whose use becomes the trace's history.
     """
 
     nodes: int = 60
@@ -43,6 +45,7 @@ class ImportOptions:
     minutes: int = 3600
     warm_up_minutes: int = 720
     seed: int = 0
+    history_days: int = 0
 
 
 @dataclass(eq=False)
@@ -100,7 +103,7 @@ def build_trace(name: str, source: DatasetFiles, form: DatasetFormat, options: I
         The trace, and the number of tasks that are left out because they have no measured use.
 
     Raises:
-        LoadError: the data cannot be read, or the span is empty.
+        LoadError: the data cannot be read, the span is empty, or the data has too few days before it.
     """
     machines, share = _sample_machines(source, form, options)
     names = frozenset(machine.name for machine in machines)
@@ -120,16 +123,21 @@ def build_trace(name: str, source: DatasetFiles, form: DatasetFormat, options: I
             f"{(options.begin_minute + options.minutes) / 60:g}; {hint}"
         )
     pods = list({pod.task: pod for pod in pods}.values())  # drop duplicate rows
+    past = PastDays(60 * options.begin_minute, options.history_days)
+    if options.history_days:
+        # Tasks that ended before the span, too: these files are small, compared with those of the use.
+        past.select(form.tasks(source, names), {(pod.task.owner_kind, pod.task.owner) for pod in pods})
     # Read the use of the selected tasks, and leave out those without any.
-    use_range = _read_uses(source, form, options, pods)
+    use_range = _read_uses(source, form, options, pods, past)
     used_pods = [pod for pod in (_fill_gaps(pod, form) for pod in pods) if pod is not None]
     if not used_pods:
         hint = f"the data set has use {use_range}" if use_range else "check that its files with use are complete"
+        hint += f", too few for --history-days {options.history_days}" if options.history_days else ""
         raise LoadError(f"{source.folder}: no task has use in these hours; {hint}")
     options = _trim_span(used_pods, options)
     machines = machines if form.has_machines else _generate_machines(used_pods, options)
     trace = _trace(name, machines, sorted(used_pods, key=lambda pod: (pod.start, pod.task.key)), options)
-    return trace, len(pods) - len(used_pods)
+    return replace(trace, history=past.history(trace.mean_requests())), len(pods) - len(used_pods)
 
 
 def _sample_machines(source: DatasetFiles, form: DatasetFormat, options: ImportOptions) -> tuple[list[Machine], float]:
@@ -189,19 +197,22 @@ def _machines_needed(pod: _Pod, options: ImportOptions) -> float:
     return pod.task.cpu_milli * (pod.end - pod.start) / machine
 
 
-def _read_uses(source: DatasetFiles, form: DatasetFormat, options: ImportOptions, pods: Sequence[_Pod]) -> _DataRange:
-    """Set the pods' levels (use as a share of the request) from the data set; return the time range with use."""
+def _read_uses(
+    source: DatasetFiles, form: DatasetFormat, options: ImportOptions, pods: Sequence[_Pod], past: PastDays
+) -> _DataRange:
+    """Set the pods' levels (use as a share of the request), and add the past; return the time range with use."""
     use_range = _DataRange()
     by_key: dict[str, list[_Pod]] = {}
     for pod in pods:
         pod.levels = np.full((2, pod.end - pod.start), np.nan, np.float16)
         by_key.setdefault(pod.task.key, []).append(pod)
     requests = {key: (runs[0].task.cpu_milli, runs[0].task.memory_bytes) for key, runs in by_key.items()}
-    for use in form.uses(source, requests):
+    for use in form.uses(source, past.requests | requests):
         use_range.extend(use.start, use.end)
+        past.add(use)
         first = int(use.start // 60) - options.begin_minute
         last = max(int(np.ceil(use.end / 60)) - options.begin_minute, first + 1)
-        for pod in by_key[use.key]:
+        for pod in by_key.get(use.key, ()):
             minutes = slice(max(first - pod.start, 0), max(last - pod.start, 0))
             for row, amount, request in zip(pod.levels, (use.cpu, use.memory), _requests(pod.task), strict=True):
                 if amount >= 0:  # not NaN

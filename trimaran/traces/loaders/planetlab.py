@@ -1,19 +1,22 @@
 """PlanetLab's CPU use (CoMon) in the form of CloudSim: one file per virtual machine, with a percentage every 5 minutes.
 
-The source is the folder of one day, such as 20110303, whose files have 288 lines each. Several days are refused, as a
-virtual machine's file has the same name every day. The data set has nothing else: each virtual machine is assumed to
-request one core and no memory, and to run all day.
+The source is the folder of one day, such as 20110303, whose files have 288 lines each, or a folder with folders of
+several days, which are read as days in a row although the published days have gaps. The data set has nothing else: each
+virtual machine is assumed to request one core and no memory, and to run all day.
 Source: github.com/beloglazov/planetlab-workload-traces, github.com/cloudsimplus/planetlab-workload-traces.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping
 from itertools import count
+from math import inf
 from pathlib import Path
 
 from trimaran.traces.loaders.dataset import SERVICE, DatasetFormat, DatasetTask, Machine, TaskUse
-from trimaran.traces.loaders.rows import ARCHIVES, DatasetFiles, LoadError, number
+from trimaran.traces.loaders.rows import ARCHIVES, DatasetFiles, LoadError, by_numbers, number
 
-_STEP_SECONDS = 300
+_STEP_SECONDS, _STEPS = 300, 288
+_DAY = _STEP_SECONDS * _STEPS
 
 
 class PlanetLab(DatasetFormat):
@@ -29,35 +32,47 @@ class PlanetLab(DatasetFormat):
         return iter(())
 
     def tasks(self, source: DatasetFiles, machines: Collection[str]) -> Iterator[DatasetTask]:
-        """Yield a virtual machine for each file; its owner is the site: the host name without its first label."""
+        """Yield the virtual machines; an owner is the site: the host name without its first label."""
         del machines
-        for path in _files_of_day(source):
-            yield DatasetTask(path.name, SERVICE, path.name.partition(".")[2] or path.name, 1000.0, 0.0, None)
+        files = _files(source)
+        days: dict[str, list[int]] = defaultdict(list)
+        for path, day in files.items():
+            days[path.name].append(day)
+        last = max(files.values())
+        for name, present in days.items():
+            # A virtual machine with files of days in a row runs through midnight; without one on a day it runs twice.
+            for first in (day for day in present if day - 1 not in present):
+                end = next(day for day in count(first) if day not in present)
+                yield DatasetTask(
+                    name, SERVICE, name.partition(".")[2] or name, 1000.0, 0.0, first * _DAY or None,
+                    inf if end > last else end * _DAY,
+                )  # fmt: skip
 
     def uses(self, source: DatasetFiles, requests: Mapping[str, tuple[float, float]]) -> Iterator[TaskUse]:
         """Yield the CPU use, file by file."""
-        for path in source.reading(""):
+        days = _files(source)
+        for path in source.reading("", list(days)):
             if path.name in requests:
                 cpu = requests[path.name][0]
                 for step, share in source.rows(path, _row_parser()):
-                    start = step * _STEP_SECONDS
+                    start = days[path] * _DAY + step * _STEP_SECONDS
                     yield TaskUse(path.name, start, start + _STEP_SECONDS, share * cpu, float("nan"))
 
 
-def _files_of_day(source: DatasetFiles) -> list[Path]:
-    """Return the files of a day.
+def _files(source: DatasetFiles) -> dict[Path, int]:
+    """Return the files with the numbers of their days, day by day.
 
     Raises:
-        LoadError: the folder has several days, or an archive.
+        LoadError: the folder has an archive.
     """
     files = source.files("")
-    folders = sorted({path.parent for path in files})
-    if len(folders) > 1:
-        raise LoadError(f"{source.folder}: has files in {len(folders)} folders; give one day's folder: {folders[-1]}")
     archive = next((path for path in files if path.name.endswith(ARCHIVES)), None)
     if archive is not None:
-        raise LoadError(f"{archive}: is an archive; unpack it, and give one day's folder")
-    return files
+        raise LoadError(f"{archive}: is an archive; unpack it, and give the folder")
+    folders = sorted({path.parent for path in files}, key=by_numbers)
+    if len(folders) > 1:
+        source.notes.add(f"{folders[0].name} to {folders[-1].name} are read as {len(folders)} days in a row")
+    return {path: day for day, folder in enumerate(folders) for path in files if path.parent == folder}
 
 
 def _row_parser() -> Callable[[list[str]], tuple[int, float] | None]:

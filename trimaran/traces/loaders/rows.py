@@ -8,7 +8,6 @@ import re
 import sys
 import tarfile
 import zlib
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -58,6 +57,11 @@ def amount(text: str | float) -> float:
     return value
 
 
+def by_numbers(path: Path) -> list[int | str]:
+    """Return a key that sorts names by the numbers in them."""
+    return [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", path.name)]
+
+
 def amount_or_nan(text: str) -> float:
     """Parse an amount as :func:`amount` does; NaN if the text is empty."""
     return amount(text) if text else math.nan
@@ -73,14 +77,16 @@ class DatasetFiles:
     Attributes:
         bad: number of unreadable rows by file.
         examples: first unreadable row and its error, by file.
+        notes: what a format assumes about these files, for the user.
     """
 
     def __init__(self, folder: Path, title: str) -> None:
         if not folder.is_dir():
             raise LoadError(f"{folder}: is not a folder; give the folder with the files of {title}")
         self.folder, self.title = folder, title
-        self.bad: Counter[str] = Counter()
+        self.bad: dict[str, int] = {}
         self.examples: dict[str, str] = {}
+        self.notes: set[str] = set()
         self._show: Callable[[int], None] | None = None
         self._rows = 0
 
@@ -102,9 +108,7 @@ class DatasetFiles:
         if not matches:
             missing = f"no {table}*; {self.title} is read from files of that name" if table else "no files"
             raise LoadError(f"{self.folder}: has {missing}")
-        return sorted(
-            unpacked.values(), key=lambda path: [int(part) if part.isdigit() else part for part in _split(path)]
-        )
+        return sorted(unpacked.values(), key=by_numbers)
 
     def reading(self, table: str, files: Sequence[Path] = ()) -> Iterator[Path]:
         """Yield the given files, or all files of a table, with one progress bar for all of them.
@@ -172,7 +176,7 @@ class DatasetFiles:
         if bad and not good:
             raise LoadError(f"{path}: is not a file of {self.title}: no row can be read; {why}")
         if bad:
-            self.bad[name] += bad
+            self.bad[name] = bad  # not a sum: with a history, tasks are read twice
             self.examples.setdefault(name, why)
 
     @contextmanager
@@ -227,7 +231,3 @@ def _object(line: str) -> dict[str, Any]:
     if not isinstance(record, dict):
         raise ValueError("not a JSON object")  # noqa: TRY004  an unreadable row
     return record
-
-
-def _split(path: Path) -> list[str]:
-    return re.split(r"(\d+)", path.name)

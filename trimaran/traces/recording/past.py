@@ -1,5 +1,6 @@
 """Use of workloads on the days before a recording, which the learner of a replay knows at its start."""
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -7,7 +8,7 @@ from functools import partial
 import numpy as np
 
 from scoring.arrays import Float64s
-from trimaran.traces.history import MAX_LEVEL, STEP_SECONDS, STEPS_A_DAY, TraceHistory
+from trimaran.traces.history import STEP_SECONDS, STEPS_A_DAY, Owner, TraceHistory, trace_history
 from trimaran.traces.recording.history import STEP_SECONDS as MINUTE_SECONDS
 from trimaran.traces.recording.history import NoSeries, PrometheusHistory
 from trimaran.traces.recording.pods import PodSpec, specs_from_kube_state_metrics
@@ -17,7 +18,6 @@ from watcher.usage.sources.pods import PodKey
 
 _DAY = STEP_SECONDS * STEPS_A_DAY
 _MINUTES_A_STEP = STEP_SECONDS // MINUTE_SECONDS
-_Owner = tuple[str, str]  # kind and name
 
 
 @dataclass(frozen=True)
@@ -58,41 +58,30 @@ def read_past(
         HistoryError: a query fails.
     """
     requests = trace.mean_requests()
-    rows: list[tuple[_Owner, int, Float64s]] = []
+    rows: list[tuple[Owner, int, Float64s]] = []
     for day in range(1, days + 1):
         history = history_of(begin - day * _DAY, _DAY // MINUTE_SECONDS)
         read = day - 1
         try:
             usage, _ = read_usage(history, series, partial(_add_share, progress, read, days))
         except NoSeries:  # the Prometheus does not keep as long
-            return Past(_assembled(rows), read)
+            return Past(trace_history(rows, requests), read)
         known = dict(specs)
         if missing := usage.keys - known.keys():
             known |= specs_from_kube_state_metrics(history, missing, series.matchers)
-        sums: dict[_Owner, Float64s] = {}
+        sums = defaultdict[Owner, Float64s](lambda: np.zeros((3, STEPS_A_DAY)))  # CPU, memory and minutes
         for lifetime in usage.lifetimes():
             spec = known.get(lifetime.key)
             if spec is None or (owner := (spec.owner_kind, spec.owner)) not in requests:
                 continue
             steps = np.arange(lifetime.start, lifetime.end) // _MINUTES_A_STEP
-            of_owner = sums.setdefault(owner, np.zeros((3, STEPS_A_DAY)))
             for row, values in enumerate((*lifetime.use, np.ones(len(steps)))):
-                np.add.at(of_owner[row], steps, values)
+                np.add.at(sums[owner][row], steps, values)
         for owner, (cpu, memory, minutes) in sums.items():
             with np.errstate(invalid="ignore"):
-                levels = np.stack([cpu, memory]) / minutes / requests[owner][:, None]
-            rows.append((owner, -day, np.minimum(levels, MAX_LEVEL)))
-    return Past(_assembled(rows), days)
+                rows.append((owner, -day, np.stack([cpu, memory]) / minutes))
+    return Past(trace_history(rows, requests), days)
 
 
 def _add_share(progress: Callable[[float], None], read: int, days: int, share: float) -> None:
     progress((read + share) / days)
-
-
-def _assembled(rows: list[tuple[_Owner, int, Float64s]]) -> TraceHistory | None:
-    if not rows:
-        return None
-    owners, days, levels = zip(*rows, strict=True)
-    kinds, names = zip(*owners, strict=True)
-    cpu, memory = np.stack(levels, axis=1)
-    return TraceHistory(kinds, names, ("",) * len(rows), np.array(days, np.int64), cpu, memory)
