@@ -6,8 +6,9 @@ constraints to a type:
     formula: Literal["trimaran", "kep"] = "trimaran"
     target: Annotated[float, Between(0, 100, above=True)] = 100.0
 
-Its ``__post_init__`` calls :func:`check_arguments`. The reader of a KubeSchedulerConfiguration reports the same errors
-under the names of the keys in the file. Checks run when an object is created, never when a pod is scored.
+Its base class :class:`CheckedArguments`, or its own ``__post_init__``, calls :func:`check_arguments`. The reader of a
+KubeSchedulerConfiguration reports the same errors under the names of the keys in the file. Checks run when an object is
+created, never when a pod is scored.
 """
 
 import sys
@@ -109,6 +110,15 @@ def check_arguments(checked: Any) -> None:
     for name, kind in _kinds(checked.__class__).items():
         for path, problem in problems_of(getattr(checked, name), kind):
             raise ArgumentError(type(checked).__name__, name + path, problem)
+
+
+class CheckedArguments:
+    """Base class of dataclasses whose fields are checked when an object is created."""
+
+    __slots__ = ()
+
+    def __post_init__(self) -> None:
+        check_arguments(self)
 
 
 def problems_of(value: Any, kind: Any) -> Problems:

@@ -12,7 +12,7 @@ from typing import Annotated
 import numpy as np
 
 from runtime.kubernetes.objects import CPU, DISK, GPU, MEMORY, NETWORK
-from scoring.arguments import Between, Distinct, Problems, check_arguments, not_empty
+from scoring.arguments import Between, CheckedArguments, Distinct, Problems, not_empty
 from scoring.arrays import Float64s, Int64s
 from watcher.model import MetricType
 
@@ -20,7 +20,7 @@ MIB = 1.0 / 1024 / 1024
 
 
 @dataclass(frozen=True, slots=True)
-class MeasuredResource:
+class MeasuredResource(CheckedArguments):
     """Resource and the metric of its load.
 
     Attributes:
@@ -33,9 +33,6 @@ class MeasuredResource:
     name: Annotated[str, not_empty]
     metric_type: Annotated[str, not_empty]
     scale: Annotated[float, Between(0, above=True)] = 1.0
-
-    def __post_init__(self) -> None:
-        check_arguments(self)
 
     def scaled(self, amounts: Int64s | Float64s) -> Float64s:
         """Convert amounts from the units of requests to the units of the formulas, as float64."""

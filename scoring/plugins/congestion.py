@@ -12,7 +12,7 @@ from typing import Annotated
 import numpy as np
 
 from runtime.kubernetes.objects import MEMORY
-from scoring.arguments import Between, check_arguments
+from scoring.arguments import Between, CheckedArguments
 from scoring.arrays import Float64s
 from scoring.load.measured_resource import CPU_LOAD, MEMORY_LOAD, MeasuredResource
 
@@ -32,7 +32,7 @@ _DENSITY = 1 / math.sqrt(2 * math.pi)
 
 
 @dataclass(frozen=True, slots=True)
-class CongestedResource:
+class CongestedResource(CheckedArguments):
     """Measured resource, with the parameters of the cost (use / target) ^ power of its congestion.
 
     Attributes:
@@ -44,9 +44,6 @@ class CongestedResource:
     resource: MeasuredResource
     target: Annotated[float, Between(0, 100, above=True)]
     power: Annotated[float, Between(1, 64)]
-
-    def __post_init__(self) -> None:
-        check_arguments(self)
 
 
 CONGESTED_CPU_AND_MEMORY = (CongestedResource(CPU_LOAD, 75.0, 8.0), CongestedResource(MEMORY_LOAD, 95.0, 16.0))

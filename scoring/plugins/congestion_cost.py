@@ -36,7 +36,7 @@ import numpy as np
 
 from runtime.kubernetes import pod_demand
 from runtime.kubernetes.objects import CPU, Pod
-from scoring.arguments import Between, Distinct, check_arguments, not_empty
+from scoring.arguments import Between, CheckedArguments, Distinct, not_empty
 from scoring.arrays import Float64s, Int64s
 from scoring.load import recent_pods
 from scoring.load.metrics_table import MetricsTable
@@ -66,7 +66,7 @@ _distinct = Distinct(lambda congested: congested.resource.name)
 
 
 @dataclass(frozen=True)
-class CongestionCost(ScorePlugin):
+class CongestionCost(CheckedArguments, ScorePlugin):
     """Plugin CongestionCost, with its arguments.
 
     Attributes:
@@ -90,9 +90,6 @@ class CongestionCost(ScorePlugin):
     scores_replicas_alike: ClassVar[bool] = True
     reads_metrics: ClassVar[bool] = True
     normalizes: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        check_arguments(self)
 
     def with_levels(self, levels: UseLevels) -> Self:
         """Return a copy of the plugin that takes the expected use of pods into account."""

@@ -22,7 +22,7 @@ import numpy as np
 
 from runtime.kubernetes.objects import Pod
 from runtime.kubernetes.scheduling_rules import PodAffinityTerm
-from scoring.arguments import Between, check_arguments
+from scoring.arguments import Between, CheckedArguments
 from scoring.arrays import Bools, Int64s
 from scoring.normalization import MAX_NODE_SCORE
 from scoring.plugins.base import EVERY_ROW, Rows, Terms, WithoutNodeTerms
@@ -36,7 +36,7 @@ _PLACED_ANTI_AFFINITY = "node(s) didn't satisfy existing pods anti-affinity rule
 
 
 @dataclass(frozen=True)
-class InterPodAffinity(WithoutNodeTerms, FilterPlugin):
+class InterPodAffinity(CheckedArguments, WithoutNodeTerms, FilterPlugin):
     """Arguments of InterPodAffinity.
 
     Attributes:
@@ -53,9 +53,6 @@ class InterPodAffinity(WithoutNodeTerms, FilterPlugin):
         ClusterEvent.NODE_ADDED, ClusterEvent.NODE_CHANGED, ClusterEvent.POD_ASSIGNED, ClusterEvent.POD_CHANGED,
         ClusterEvent.POD_GONE, ClusterEvent.OTHER_CHANGED,
     })  # fmt: skip
-
-    def __post_init__(self) -> None:
-        check_arguments(self)
 
     def filter(self, pod: Pod, nodes: NodeTable, rows: Rows = EVERY_ROW) -> FilterVerdict | None:
         """Return the nodes on which the required terms of the pod and of placed pods hold; None without such terms."""

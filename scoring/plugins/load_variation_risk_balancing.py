@@ -29,7 +29,7 @@ import numpy as np
 
 from runtime.kubernetes import pod_demand
 from runtime.kubernetes.objects import Pod
-from scoring.arguments import Between, check_arguments
+from scoring.arguments import Between, CheckedArguments
 from scoring.arrays import Float64s, Int64s
 from scoring.go_math import rounded_score
 from scoring.load import recent_pods
@@ -43,7 +43,7 @@ _NORMAL_QUANTILES = {"P90": 1.2815515655446004, "P95": 1.6448536269514722, "P99"
 
 
 @dataclass(frozen=True)
-class LoadVariationRiskBalancing(ScorePlugin):
+class LoadVariationRiskBalancing(CheckedArguments, ScorePlugin):
     """Arguments of LoadVariationRiskBalancing.
 
     Attributes:
@@ -71,9 +71,6 @@ class LoadVariationRiskBalancing(ScorePlugin):
     name: ClassVar[str] = "LoadVariationRiskBalancing"
     scores_replicas_alike: ClassVar[bool] = True
     reads_metrics: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        check_arguments(self)
 
     @property
     def reads_pods(self) -> bool:

@@ -26,7 +26,7 @@ import numpy as np
 
 from runtime.kubernetes import pod_demand
 from runtime.kubernetes.objects import CPU, MEMORY, Pod
-from scoring.arguments import LARGEST_INT, Between, check_arguments
+from scoring.arguments import LARGEST_INT, Between, CheckedArguments
 from scoring.arrays import Float64s
 from scoring.beta_distribution import distribution, max_variance, probability_at_most
 from scoring.go_math import rounded_score
@@ -43,7 +43,7 @@ DEFAULT_RISK_LIMIT_WEIGHT = 0.5
 
 
 @dataclass(frozen=True)
-class LowRiskOverCommitment(ScorePlugin):
+class LowRiskOverCommitment(CheckedArguments, ScorePlugin):
     """Arguments of LowRiskOverCommitment.
 
     Attributes:
@@ -70,9 +70,6 @@ class LowRiskOverCommitment(ScorePlugin):
     name: ClassVar[str] = "LowRiskOverCommitment"
     scores_replicas_alike: ClassVar[bool] = True
     reads_metrics: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        check_arguments(self)
 
     def node_terms(self, nodes: NodeTable, metrics: MetricsTable) -> Terms:
         """Return, for each resource, the sums of requests and limits, the fitted distribution and the load's risk."""

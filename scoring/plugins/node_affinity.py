@@ -14,7 +14,7 @@ import numpy as np
 
 from runtime.kubernetes.constraints import NodeSelectorTerm
 from runtime.kubernetes.objects import Pod
-from scoring.arguments import check_arguments
+from scoring.arguments import CheckedArguments
 from scoring.arrays import Bools, Int64s
 from scoring.normalization import scaled_to_highest
 from scoring.plugins.base import EVERY_ROW, Rows, Terms, WithoutNodeTerms
@@ -28,7 +28,7 @@ _CONFLICT = "pod affinity terms conflict"
 
 
 @dataclass(frozen=True)
-class NodeAffinity(WithoutNodeTerms, FilterPlugin):
+class NodeAffinity(CheckedArguments, WithoutNodeTerms, FilterPlugin):
     """Arguments of NodeAffinity.
 
     Attributes:
@@ -45,9 +45,6 @@ class NodeAffinity(WithoutNodeTerms, FilterPlugin):
     requeued_by: ClassVar[frozenset[ClusterEvent]] = frozenset(
         {ClusterEvent.NODE_ADDED, ClusterEvent.NODE_CHANGED, ClusterEvent.POD_CHANGED}
     )
-
-    def __post_init__(self) -> None:
-        check_arguments(self)
 
     def filter(self, pod: Pod, nodes: NodeTable, rows: Rows = EVERY_ROW) -> FilterVerdict | None:
         """Return which nodes the pod and the arguments select; None if neither selects nodes."""

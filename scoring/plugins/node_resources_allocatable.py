@@ -13,7 +13,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import numpy as np
 
 from runtime.kubernetes.objects import CPU, MAX_AMOUNT, MEMORY, Pod
-from scoring.arguments import check_arguments, not_empty
+from scoring.arguments import CheckedArguments, not_empty
 from scoring.arrays import Int64s
 from scoring.load.metrics_table import MetricsTable
 from scoring.normalization import rescaled
@@ -26,7 +26,7 @@ _DEFAULT_RESOURCES = (ResourceWeight(MEMORY, 1), ResourceWeight(CPU, 1 << 20))
 
 
 @dataclass(frozen=True)
-class NodeResourcesAllocatable(ScorePlugin):
+class NodeResourcesAllocatable(CheckedArguments, ScorePlugin):
     """Arguments of NodeResourcesAllocatable.
 
     Attributes:
@@ -40,9 +40,6 @@ class NodeResourcesAllocatable(ScorePlugin):
     name: ClassVar[str] = "NodeResourcesAllocatable"
     normalizes: ClassVar[bool] = True
     reads_pods: ClassVar[bool] = False  # the pods on a node do not matter
-
-    def __post_init__(self) -> None:
-        check_arguments(self)
 
     def node_terms(self, nodes: NodeTable, metrics: MetricsTable) -> Terms:  # noqa: ARG002
         """Return the allocatable amount of each resource, and their weighted mean, which is negative for mode Least."""

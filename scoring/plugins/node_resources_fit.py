@@ -24,7 +24,7 @@ import numpy as np
 
 from runtime.kubernetes import pod_demand
 from runtime.kubernetes.objects import CPU, EPHEMERAL_STORAGE, MAX_AMOUNT, MEMORY, Pod
-from scoring.arguments import LARGEST_INT, Between, Distinct, Problems, check_arguments, not_empty
+from scoring.arguments import LARGEST_INT, Between, CheckedArguments, Distinct, Problems, not_empty
 from scoring.arrays import Bools, Int64s
 from scoring.go_math import truncating_divide
 from scoring.load.metrics_table import MetricsTable
@@ -42,25 +42,19 @@ Strategy = Literal["LeastAllocated", "MostAllocated", "RequestedToCapacityRatio"
 
 
 @dataclass(frozen=True, slots=True)
-class ResourceWeight:
+class ResourceWeight(CheckedArguments):
     """Name of a resource, and its weight in a score."""
 
     name: Annotated[str, not_empty]
     weight: Annotated[int, Between(1, LARGEST_INT)] = 1
 
-    def __post_init__(self) -> None:
-        check_arguments(self)
-
 
 @dataclass(frozen=True, slots=True)
-class ShapePoint:
+class ShapePoint(CheckedArguments):
     """Point of the piecewise linear function of RequestedToCapacityRatio: utilization 0 to 100, score 0 to 10."""
 
     utilization: Annotated[int, Between(0, 100)]
     score: Annotated[int, Between(0, _MAX_SHAPE_SCORE)]
-
-    def __post_init__(self) -> None:
-        check_arguments(self)
 
 
 EQUAL_CPU_AND_MEMORY = (ResourceWeight(CPU), ResourceWeight(MEMORY))
@@ -98,7 +92,7 @@ def ascending(shape: tuple[ShapePoint, ...]) -> Problems:
 
 
 @dataclass(frozen=True)
-class NodeResourcesFit(ScorePlugin, FilterPlugin):
+class NodeResourcesFit(CheckedArguments, ScorePlugin, FilterPlugin):
     """Arguments of NodeResourcesFit.
 
     Attributes:
@@ -123,9 +117,6 @@ class NodeResourcesFit(ScorePlugin, FilterPlugin):
     requeued_by: ClassVar[frozenset[ClusterEvent]] = frozenset(
         {ClusterEvent.NODE_ADDED, ClusterEvent.NODE_CHANGED, ClusterEvent.POD_CHANGED, ClusterEvent.POD_GONE}
     )
-
-    def __post_init__(self) -> None:
-        check_arguments(self)
 
     def filter(self, pod: Pod, nodes: NodeTable, rows: Rows = EVERY_ROW) -> FilterVerdict:
         """Return which nodes have enough free resources. A node that is too small even without pods is unresolvable.

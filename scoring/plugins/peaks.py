@@ -21,7 +21,7 @@ import numpy as np
 
 from runtime.kubernetes import pod_demand
 from runtime.kubernetes.objects import CPU, Pod
-from scoring.arguments import FINITE, check_arguments
+from scoring.arguments import FINITE, CheckedArguments
 from scoring.arrays import Int64s
 from scoring.load import recent_pods
 from scoring.load.metrics_table import MetricsTable
@@ -37,19 +37,16 @@ _WORST = np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True, slots=True)
-class PowerModel:
+class PowerModel(CheckedArguments):
     """Power in watts at x percent of CPU: ``k0 + k1 * exp(k2 * x)``; idle power is ``k0 + k1``."""
 
     k0: Annotated[float, FINITE] = 0.0
     k1: Annotated[float, FINITE] = 0.0
     k2: Annotated[float, FINITE] = 0.0
 
-    def __post_init__(self) -> None:
-        check_arguments(self)
-
 
 @dataclass(frozen=True)
-class Peaks(ScorePlugin):
+class Peaks(CheckedArguments, ScorePlugin):
     """Arguments of Peaks.
 
     Attributes:
@@ -68,9 +65,6 @@ class Peaks(ScorePlugin):
     scores_replicas_alike: ClassVar[bool] = True
     reads_metrics: ClassVar[bool] = True
     normalizes: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        check_arguments(self)
 
     @property
     def reads_pods(self) -> bool:

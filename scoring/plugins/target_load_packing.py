@@ -18,7 +18,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import numpy as np
 
 from runtime.kubernetes.objects import CPU, GPU, MAX_AMOUNT, Container, Pod
-from scoring.arguments import Between, Distinct, Problems, check_arguments
+from scoring.arguments import Between, CheckedArguments, Distinct, Problems
 from scoring.arrays import Float64s, Int64s
 from scoring.go_math import round_half_away, rounded_score
 from scoring.load import recent_pods
@@ -31,7 +31,7 @@ _UNITS = {CPU: "m", GPU: " GPUs"}
 
 
 @dataclass(frozen=True)
-class TargetLoadPacking(ScorePlugin):
+class TargetLoadPacking(CheckedArguments, ScorePlugin):
     """Arguments of TargetLoadPacking.
 
     Attributes:
@@ -63,9 +63,6 @@ class TargetLoadPacking(ScorePlugin):
     name: ClassVar[str] = "TargetLoadPacking"
     scores_replicas_alike: ClassVar[bool] = True
     reads_metrics: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        check_arguments(self)
 
     def predicted_use(self, pod: Pod) -> int:
         """Return the expected use of a pod's containers and overhead, in millicores for cpu, otherwise in bytes.

@@ -27,7 +27,7 @@ import numpy as np
 
 from runtime.kubernetes import pod_demand
 from runtime.kubernetes.objects import CPU, MEMORY, Pod
-from scoring.arguments import Between, check_arguments
+from scoring.arguments import Between, CheckedArguments
 from scoring.arrays import Bools, Int64s, Texts
 from scoring.load.metrics_table import MetricsTable
 from scoring.load.recent_pods import REPORTING_INTERVAL_SECONDS
@@ -56,7 +56,7 @@ _BAD = frozenset({NodeGrade.AVOIDED, NodeGrade.ALLOCATION, NodeGrade.NEUTRAL})
 
 
 @dataclass(frozen=True, slots=True)
-class FallbackPolicy:
+class FallbackPolicy(CheckedArguments):
     """Rules that decide which metrics are usable, and how nodes without usable metrics are scored.
 
     Attributes:
@@ -80,9 +80,6 @@ class FallbackPolicy:
     bad_ratio: Annotated[float, Between(0, 1)] = 0.5
     trust_suspect: bool = False
     best_fit: NodeResourcesFit = field(default_factory=lambda: NodeResourcesFit("MostAllocated"))
-
-    def __post_init__(self) -> None:
-        check_arguments(self)
 
     def judge(self, nodes: NodeTable, snapshot: WatcherMetrics | None, now: float) -> "Judgment":
         """Grade every node; pass the result, instead of the snapshot, to :meth:`scoring.Profile.prepare`.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import numpy as np
 
 from runtime.kubernetes.objects import Pod
-from scoring.arguments import Between, check_arguments
+from scoring.arguments import Between, CheckedArguments
 from scoring.arrays import Int64s, Texts
 from scoring.normalization import INFEASIBLE
 from scoring.plugins.base import ScorePlugin, Terms
@@ -26,14 +26,11 @@ _SHOWN_NODES = 5
 
 
 @dataclass(frozen=True, slots=True)
-class WeightedPlugin:
+class WeightedPlugin(CheckedArguments):
     """Score plugin and its weight in a profile."""
 
     plugin: ScorePlugin
     weight: Weight = 1
-
-    def __post_init__(self) -> None:
-        check_arguments(self)
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 
 from runtime.kubernetes.objects import MAX_AMOUNT, Pod
-from scoring.arguments import check_arguments, not_empty
+from scoring.arguments import CheckedArguments, not_empty
 from scoring.arrays import Int64s
 from scoring.go_math import rounded_score
 from scoring.normalization import MAX_NODE_SCORE
@@ -29,7 +29,7 @@ _SCALE = MAX_NODE_SCORE // 10  # the scores of a shape are from 0 to 10
 
 
 @dataclass(frozen=True)
-class VolumeCapacityScore(WithoutNodeTerms):
+class VolumeCapacityScore(CheckedArguments, WithoutNodeTerms):
     """Score of VolumeBinding.
 
     Attributes:
@@ -41,9 +41,6 @@ class VolumeCapacityScore(WithoutNodeTerms):
     shape: Annotated[tuple[ShapePoint, ...], not_empty, ascending] = (ShapePoint(0, 10), ShapePoint(100, 0))
 
     name: ClassVar[str] = "VolumeBinding"
-
-    def __post_init__(self) -> None:
-        check_arguments(self)
 
     def skips(self, pod: Pod) -> bool:
         """Return true for a pod without claims, which scores 0 everywhere."""
