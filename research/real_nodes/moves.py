@@ -1,4 +1,4 @@
-"""What the rebalancer does in a long run, and what the users of the pods that it moves feel.
+"""Long run of the rebalancer, and latency for the users of the pods that it moves.
 
 All services begin on one node, next to a job, so that it is hot; other nodes have jobs of their own. Each service has
 two pods, and its requests go to the pods that are Ready in turn, as with kube-proxy: pods go on serving for a moment

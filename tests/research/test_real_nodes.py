@@ -459,7 +459,7 @@ def test_the_table_of_blocks_compares_within_units(
 
 
 def test_only_requests_around_a_move_count_for_its_users(script: ModuleType) -> None:
-    """From the eviction until ten seconds after the replacement is Ready; the minute before is told apart."""
+    """From the eviction until ten seconds after the replacement is Ready; the minute before counts apart."""
     moves = module("moves")
 
     class Loads:

@@ -15,10 +15,11 @@ from watcher.settings import Settings, WatcherSettings
 from watcher.store import Store
 from watcher.usage.backfill import WorkloadBackfill
 from watcher.usage.learn.learner_service import LearnerService
+from watcher.usage.learn.unmeasured import unmeasured_items
 from watcher.usage.recommend.recommendation import recommended
 from watcher.usage.rounds import PodUseRounds
 from watcher.usage.sources.pods import DAYS
-from watcher.wire.workloads import WorkloadIndex, unmeasured_items, workload_items
+from watcher.wire.workloads import WorkloadIndex, workload_items
 
 _DAY = 86400.0
 

@@ -20,9 +20,10 @@ from runtime.server.responses import HttpResponse
 from watcher.api.node_views import UnknownParameter, check_parameters
 from watcher.api.pod_access import TOTALS, AccessRefused, PodAccess, PodCaller
 from watcher.errors import NotServed
+from watcher.usage.learn.unmeasured import unmeasured_items
 from watcher.usage.recommend.recommendation import recommended
 from watcher.wire import COLUMNS_TYPE, MetricsCode
-from watcher.wire.workloads import WorkloadIndex, encode_totals, encode_workloads, unmeasured_items, workload_items
+from watcher.wire.workloads import WorkloadIndex, encode_totals, encode_workloads, workload_items
 
 if TYPE_CHECKING:
     from watcher.usage.learn.learner_service import LearnerService

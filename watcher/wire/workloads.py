@@ -4,10 +4,9 @@ Amounts are cores and bytes of one pod or container; times are Unix seconds. A m
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 import orjson
@@ -25,10 +24,6 @@ from watcher.workload_table import (
     WorkloadTable,
 )
 
-if TYPE_CHECKING:
-    from watcher.usage.learn.unmeasured import UnmeasuredContainer
-
-_MAX_UNMEASURED = 1000
 _NAMES = Workload._fields
 _RESOURCES = ("cpu_cores", "memory_bytes")
 _PAIRS = ("use", "deviations")  # columns of shape (2, workloads)
@@ -115,13 +110,6 @@ def decode_totals(body: bytes) -> ClusterTotals:
     except (ValueError, KeyError, TypeError) as error:
         raise WireError(f"the document is not the totals of a cluster: {type(error).__name__}: {error}") from error
     return ClusterTotals(times, **lines)
-
-
-def unmeasured_items(
-    found: Iterable["UnmeasuredContainer"], wanted: Callable[[Workload], bool]
-) -> list[dict[str, Any]]:
-    """Return the first 1,000 containers of wanted workloads that no round has measured, as values for JSON."""
-    return [each.as_document() for each in islice((one for one in found if wanted(one.workload)), _MAX_UNMEASURED)]
 
 
 def workload_items(

@@ -1,11 +1,14 @@
 """Containers of running pods that were never measured, each with the reason."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from typing import Any, NamedTuple
 
 from runtime.kubernetes.workloads import Workload
 from watcher.usage.sources.pods import RECENT_SECONDS, RunningPod, RunningPods
 from watcher.workload_table import ContainerKey
+
+_MAX_ITEMS = 1000
 
 
 class UnmeasuredContainer(NamedTuple):
@@ -51,6 +54,11 @@ def unmeasured(
         UnmeasuredContainer(key.workload, key.container, len(of_key), _reason(key.container, of_key, now))
         for key, of_key in sorted(found.items())
     )
+
+
+def unmeasured_items(found: Iterable[UnmeasuredContainer], wanted: Callable[[Workload], bool]) -> list[dict[str, Any]]:
+    """Return the first 1,000 containers of wanted workloads, as values for JSON."""
+    return [each.as_document() for each in islice((one for one in found if wanted(one.workload)), _MAX_ITEMS)]
 
 
 def _reason(container: str, pods: list[RunningPod], now: float) -> str:
