@@ -3,9 +3,10 @@
     python research/history.py worlds --into DIR --set generated --seeds 301-312
     python research/history.py worlds --into DIR --set planetlab --part judge --data DATA WORLD...
     python research/history.py replay --results FILE --variants requests,cold,hour-1 --seeds 0-3 WORLD...
-    python research/history.py table --results FILE... [--worlds PREFIX] [--against requests]
+    python research/history.py table --results FILE... [--worlds PREFIX] [--against requests] [--csv]
 
 A variant is ``requests``, ``cold`` (levels without a history) or FORMULA-DAYS. ``replay`` continues a file of results.
+``table`` sums over worlds, or with ``--csv`` lists the means of each.
 
 The formulas, written down before any was measured. A day of a workload has a mean, a mean square and minutes:
 
@@ -26,16 +27,16 @@ numbers; in odd ones all runs of an owner have its mean level. The parts ``tune`
 """
 
 import argparse
-import json
 import sys
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from recombined import mean_requests, mean_use, scaled
+from replay_rows import replay_missing, table, write_means
 
 from scoring.arrays import Float64s
 from scoring.load.use_levels import UseLevels
@@ -44,7 +45,7 @@ from trimaran.simulator.learning import UseHistory
 from trimaran.simulator.measures import measures
 from trimaran.simulator.policies.catalogue import policies
 from trimaran.simulator.policies.profiles import ProfileChooser, ProfilePolicy
-from trimaran.simulator.replay import Replay, ReplayOptions
+from trimaran.simulator.replay import Replay, ReplayOptions, ReplayOutcome
 from trimaran.simulator.simulated_watcher import SimulatedWatcher
 from trimaran.traces.history import STEPS_A_DAY, TraceHistory
 from trimaran.traces.reading import read_trace
@@ -147,10 +148,11 @@ class HistoryPolicy(ProfilePolicy):
         return chooser
 
 
-def outcome(trace: Trace, variant: str, seed: int) -> dict[str, float]:
-    """Return the measures of a replay of a world by a variant."""
+def replayed(trace: Trace, variant: str, seed: int) -> ReplayOutcome:
+    """Return the outcome of a replay of a world by a variant."""
     formula, _, days = variant.partition("-")
     catalogue = policies(trace)
+    known: Any = catalogue["congestion-cost"]
     if variant in ("requests", "cold"):
         policy: Any = catalogue["congestion-cost-by-requests" if variant == "requests" else "congestion-cost"]
         trace = replace(trace, history=None)
@@ -162,55 +164,14 @@ def outcome(trace: Trace, variant: str, seed: int) -> dict[str, float]:
         if formula == "hour":
             history = replace(history, revisions=("earlier",) * len(history.revisions))
         trace = replace(trace, history=history)
-        known: Any = catalogue["congestion-cost"]
         policy = HistoryPolicy(variant, known.profile, learns=True, formula=formula)
-    return measures(Replay(trace, policy, ReplayOptions(seed=seed)).run())
+    return Replay(trace, policy, ReplayOptions(seed=seed)).run()
 
 
-def replay(folders: Sequence[Path], variants: Sequence[str], seeds: Sequence[int], results: Path) -> None:
-    """Replay what a file of results does not have yet, and append it."""
-    done = {(each["world"], each["variant"], each["seed"]) for each in read(results)} if results.exists() else set()
-    for seed in seeds:
-        for folder in folders:
-            missing = [variant for variant in variants if (folder.name, variant, seed) not in done]
-            trace = read_trace(folder) if missing else None
-            for variant in missing:
-                assert trace is not None
-                measured = outcome(trace, variant, seed)
-                row = {"world": folder.name, "variant": variant, "seed": seed}
-                with results.open("a") as file:
-                    file.write(json.dumps(row | {name: measured[name] for name in MEASURES}) + "\n")
-
-
-def read(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a file of results."""
-    return (json.loads(line) for line in path.read_text().splitlines())
-
-
-def table(paths: Sequence[Path], prefix: str, against: str) -> None:
-    """Print sums over worlds of the means over common seeds, and paired differences with intervals over worlds."""
-    rows = [row for path in paths for row in read(path) if row["world"].startswith(prefix)]
-    known = {(row["world"], row["variant"], row["seed"]): row for row in rows}
-    rng = np.random.default_rng(0)
-    for variant in dict.fromkeys(row["variant"] for row in rows):
-        pairs: dict[str, list[tuple[dict[str, Any], dict[str, Any]]]] = {}
-        for world, name, seed in known:
-            if name == variant and (world, against, seed) in known:
-                pairs.setdefault(world, []).append((known[world, variant, seed], known[world, against, seed]))
-        if not pairs:
-            continue
-        print(f"{variant}: {len(pairs)} worlds, {sum(map(len, pairs.values()))} replays")
-        for measure in MEASURES:
-            both = np.array([np.mean([[a[measure], b[measure]] for a, b in each], axis=0) for each in pairs.values()])
-            drawn = both[rng.integers(len(both), size=(4000, len(both)))].sum(axis=1)
-            with np.errstate(invalid="ignore", divide="ignore"):
-                change = 100 * (both[:, 0].sum() / both[:, 1].sum() - 1)
-                low, high = np.percentile(100 * (drawn[:, 0] / drawn[:, 1] - 1), (2.5, 97.5))
-            worse = int((both[:, 0] > both[:, 1]).sum())
-            print(
-                f"  {measure:26} {both[:, 0].sum():10.0f} {against} {both[:, 1].sum():10.0f} "
-                f"{change:+6.1f} % ({low:+.0f} to {high:+.0f}), worse in {worse}"
-            )
+def outcome(trace: Trace, variant: str, seed: int) -> dict[str, float]:
+    """Return the measures of a replay of a world by a variant."""
+    measured = measures(replayed(trace, variant, seed))
+    return {name: measured[name] for name in MEASURES}
 
 
 def generated(seeds: Sequence[int], folder: Path) -> None:
@@ -390,9 +351,13 @@ def main() -> None:
     tables.add_argument("--results", type=Path, nargs="+", required=True)
     tables.add_argument("--worlds", default="")
     tables.add_argument("--against", default="requests")
+    tables.add_argument("--csv", action="store_true")
     arguments = parser.parse_args()
     if arguments.step == "replay":
-        replay(arguments.worlds, arguments.variants.split(","), arguments.seeds, arguments.results)
+        variants = arguments.variants.split(",")
+        replay_missing(arguments.worlds, variants, arguments.seeds, arguments.results, outcome)
+    elif arguments.step == "table" and arguments.csv:
+        write_means(arguments.results, arguments.worlds, sys.stdout)
     elif arguments.step == "table":
         table(arguments.results, arguments.worlds, arguments.against)
     elif arguments.set == "generated":
