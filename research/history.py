@@ -5,8 +5,8 @@
     python research/history.py replay --results FILE --variants requests,cold,hour-1 --seeds 0-3 WORLD...
     python research/history.py table --results FILE... [--worlds PREFIX] [--against requests] [--csv]
 
-A variant is ``requests``, ``cold`` (levels without a history) or FORMULA-DAYS. ``replay`` continues a file of results.
-``table`` sums over worlds, or with ``--csv`` lists the means of each.
+A variant is ``requests``, ``cold`` (levels without a history), FORMULA-DAYS, or one of ``past_course.py``. ``replay``
+continues a file of results. ``table`` sums over worlds, or with ``--csv`` lists the means of each.
 
 The formulas, written down before any was measured. A day of a workload has a mean, a mean square and minutes:
 
@@ -35,6 +35,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from past_course import CoursePolicy
 from recombined import mean_requests, mean_use, scaled
 from replay_rows import replay_missing, table, write_means
 
@@ -57,6 +58,7 @@ MEASURES = (
     "unplaced_pods", "throttled_core_seconds", "service_hot_pod_minutes", "job_hot_pod_minutes",
 )  # fmt: skip
 _FIRST_ERROR, _HALF_MINUTES, _OTHER_REVISION = 0.25, 240.0, 0.25
+_DAYS_OF_LEVELS = 14  # of levels with a course
 _RECURRING = 0.65  # of the owners of jobs
 _MINUTES = 2 * 1440  # of a world of donors
 _LEAST_VMS = 4  # of a slice
@@ -158,6 +160,11 @@ def replayed(trace: Trace, variant: str, seed: int) -> ReplayOutcome:
         trace = replace(trace, history=None)
     elif variant in catalogue:
         policy, trace = catalogue[variant], replace(trace, history=None)
+    elif formula.startswith("course"):
+        assert trace.history is not None
+        learns, worst = variant.endswith("+levels"), "-worst" in variant
+        trace = replace(trace, history=last_days(trace.history, _DAYS_OF_LEVELS))
+        policy = CoursePolicy(variant, known.profile, learns=learns, worst=worst)
     else:
         assert trace.history is not None
         history = last_days(trace.history, int(days))
