@@ -2,11 +2,12 @@
 
     python research/history.py worlds --into DIR --set generated --seeds 301-312
     python research/history.py worlds --into DIR --set planetlab --part judge --data DATA WORLD...
-    python research/history.py replay --results FILE --variants requests,cold,hour-1 --seeds 0-3 WORLD...
+    python research/history.py replay --results FILE --variants requests,cold,hour-1 --seeds 0-3 [--classes] WORLD...
     python research/history.py table --results FILE... [--worlds PREFIX] [--against requests] [--csv]
 
 A variant is ``requests``, ``cold`` (levels without a history), FORMULA-DAYS, or one of ``past_course.py``. ``replay``
-continues a file of results. ``table`` sums over worlds, or with ``--csv`` lists the means of each.
+continues a file of results; ``--classes`` splits hot pod-minutes by ``pod_classes.py``. ``table`` sums over worlds, or
+with ``--csv`` lists the means of each.
 
 The formulas, written down before any was measured. A day of a workload has a mean, a mean square and minutes:
 
@@ -36,6 +37,7 @@ from typing import Any
 
 import numpy as np
 from past_course import CoursePolicy
+from pod_classes import by_class
 from recombined import mean_requests, mean_use, scaled
 from replay_rows import replay_missing, table, write_means
 
@@ -179,6 +181,11 @@ def outcome(trace: Trace, variant: str, seed: int) -> dict[str, float]:
     """Return the measures of a replay of a world by a variant."""
     measured = measures(replayed(trace, variant, seed))
     return {name: measured[name] for name in MEASURES}
+
+
+def classes(trace: Trace, variant: str, seed: int) -> dict[str, float]:
+    """Return the hot pod-minutes of a replay of a world by a variant, by class of pod."""
+    return by_class(replayed(trace, variant, seed), trace.history)
 
 
 def generated(seeds: Sequence[int], folder: Path) -> None:
@@ -353,6 +360,7 @@ def main() -> None:
     runs.add_argument("--results", type=Path, required=True)
     runs.add_argument("--variants", required=True)
     runs.add_argument("--seeds", type=numbers, default=[0])
+    runs.add_argument("--classes", action="store_true")
     runs.add_argument("worlds", type=Path, nargs="+")
     tables = steps.add_parser("table")
     tables.add_argument("--results", type=Path, nargs="+", required=True)
@@ -361,8 +369,8 @@ def main() -> None:
     tables.add_argument("--csv", action="store_true")
     arguments = parser.parse_args()
     if arguments.step == "replay":
-        variants = arguments.variants.split(",")
-        replay_missing(arguments.worlds, variants, arguments.seeds, arguments.results, outcome)
+        variants, measured = arguments.variants.split(","), classes if arguments.classes else outcome
+        replay_missing(arguments.worlds, variants, arguments.seeds, arguments.results, measured)
     elif arguments.step == "table" and arguments.csv:
         write_means(arguments.results, arguments.worlds, sys.stdout)
     elif arguments.step == "table":

@@ -21,7 +21,7 @@ def script() -> Iterator[ModuleType]:
 
 def write(path: Path, rows: list[tuple[str, str, int, float]]) -> Path:
     names = ("world", "variant", "seed", "hot")
-    path.write_text("".join(json.dumps(dict(zip(names, row, strict=True))) + "\\n" for row in rows))
+    path.write_text("".join(json.dumps(dict(zip(names, row, strict=True))) + "\n" for row in rows))
     return path
 
 
@@ -62,4 +62,4 @@ def test_a_csv_has_the_means_over_seeds(script: ModuleType, tmp_path: Path) -> N
     second = write(tmp_path / "second", [("w", "a", 0, 2)])
     file = StringIO()
     script.write_means([first, second], "w", file)
-    assert file.getvalue() == "world,variant,seeds,hot\\nw,a,2,3\\n"
+    assert file.getvalue() == "world,variant,seeds,hot\nw,a,2,3\n"
