@@ -2,10 +2,12 @@
 
     python research/history.py worlds --into DIR --set generated --seeds 301-312
     python research/history.py worlds --into DIR --set planetlab --part judge --data DATA WORLD...
-    python research/history.py replay --results FILE --variants requests,cold,hour-1 --seeds 0-3 WORLD...
-    python research/history.py table --results FILE... [--worlds PREFIX] [--against requests]
+    python research/history.py replay --results FILE --variants requests,cold,hour-1 --seeds 0-3 [--classes] WORLD...
+    python research/history.py table --results FILE... [--worlds PREFIX] [--against requests] [--csv]
 
-A variant is ``requests``, ``cold`` (levels without a history) or FORMULA-DAYS. ``replay`` continues a file of results.
+A variant is ``requests``, ``cold`` (levels without a history), FORMULA-DAYS, or one of ``past_course.py``. ``replay``
+continues a file of results; ``--classes`` splits hot pod-minutes by ``pod_classes.py``. ``table`` sums over worlds, or
+with ``--csv`` lists the means of each.
 
 The formulas, written down before any was measured. A day of a workload has a mean, a mean square and minutes:
 
@@ -26,16 +28,18 @@ numbers; in odd ones all runs of an owner have its mean level. The parts ``tune`
 """
 
 import argparse
-import json
 import sys
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from past_course import CoursePolicy
+from pod_classes import by_class
 from recombined import mean_requests, mean_use, scaled
+from replay_rows import replay_missing, table, write_means
 
 from scoring.arrays import Float64s
 from scoring.load.use_levels import UseLevels
@@ -44,7 +48,7 @@ from trimaran.simulator.learning import UseHistory
 from trimaran.simulator.measures import measures
 from trimaran.simulator.policies.catalogue import policies
 from trimaran.simulator.policies.profiles import ProfileChooser, ProfilePolicy
-from trimaran.simulator.replay import Replay, ReplayOptions
+from trimaran.simulator.replay import Replay, ReplayOptions, ReplayOutcome
 from trimaran.simulator.simulated_watcher import SimulatedWatcher
 from trimaran.traces.history import STEPS_A_DAY, TraceHistory
 from trimaran.traces.reading import read_trace
@@ -56,6 +60,7 @@ MEASURES = (
     "unplaced_pods", "throttled_core_seconds", "service_hot_pod_minutes", "job_hot_pod_minutes",
 )  # fmt: skip
 _FIRST_ERROR, _HALF_MINUTES, _OTHER_REVISION = 0.25, 240.0, 0.25
+_DAYS_OF_LEVELS = 14  # of levels with a course
 _RECURRING = 0.65  # of the owners of jobs
 _MINUTES = 2 * 1440  # of a world of donors
 _LEAST_VMS = 4  # of a slice
@@ -147,70 +152,40 @@ class HistoryPolicy(ProfilePolicy):
         return chooser
 
 
-def outcome(trace: Trace, variant: str, seed: int) -> dict[str, float]:
-    """Return the measures of a replay of a world by a variant."""
+def replayed(trace: Trace, variant: str, seed: int) -> ReplayOutcome:
+    """Return the outcome of a replay of a world by a variant."""
     formula, _, days = variant.partition("-")
     catalogue = policies(trace)
+    known: Any = catalogue["congestion-cost"]
     if variant in ("requests", "cold"):
         policy: Any = catalogue["congestion-cost-by-requests" if variant == "requests" else "congestion-cost"]
         trace = replace(trace, history=None)
     elif variant in catalogue:
         policy, trace = catalogue[variant], replace(trace, history=None)
+    elif formula.startswith("course"):
+        assert trace.history is not None
+        learns, worst = variant.endswith("+levels"), "-worst" in variant
+        trace = replace(trace, history=last_days(trace.history, _DAYS_OF_LEVELS))
+        policy = CoursePolicy(variant, known.profile, learns=learns, worst=worst)
     else:
         assert trace.history is not None
         history = last_days(trace.history, int(days))
         if formula == "hour":
             history = replace(history, revisions=("earlier",) * len(history.revisions))
         trace = replace(trace, history=history)
-        known: Any = catalogue["congestion-cost"]
         policy = HistoryPolicy(variant, known.profile, learns=True, formula=formula)
-    return measures(Replay(trace, policy, ReplayOptions(seed=seed)).run())
+    return Replay(trace, policy, ReplayOptions(seed=seed)).run()
 
 
-def replay(folders: Sequence[Path], variants: Sequence[str], seeds: Sequence[int], results: Path) -> None:
-    """Replay what a file of results does not have yet, and append it."""
-    done = {(each["world"], each["variant"], each["seed"]) for each in read(results)} if results.exists() else set()
-    for seed in seeds:
-        for folder in folders:
-            missing = [variant for variant in variants if (folder.name, variant, seed) not in done]
-            trace = read_trace(folder) if missing else None
-            for variant in missing:
-                assert trace is not None
-                measured = outcome(trace, variant, seed)
-                row = {"world": folder.name, "variant": variant, "seed": seed}
-                with results.open("a") as file:
-                    file.write(json.dumps(row | {name: measured[name] for name in MEASURES}) + "\n")
+def outcome(trace: Trace, variant: str, seed: int) -> dict[str, float]:
+    """Return the measures of a replay of a world by a variant."""
+    measured = measures(replayed(trace, variant, seed))
+    return {name: measured[name] for name in MEASURES}
 
 
-def read(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a file of results."""
-    return (json.loads(line) for line in path.read_text().splitlines())
-
-
-def table(paths: Sequence[Path], prefix: str, against: str) -> None:
-    """Print sums over worlds of the means over common seeds, and paired differences with intervals over worlds."""
-    rows = [row for path in paths for row in read(path) if row["world"].startswith(prefix)]
-    known = {(row["world"], row["variant"], row["seed"]): row for row in rows}
-    rng = np.random.default_rng(0)
-    for variant in dict.fromkeys(row["variant"] for row in rows):
-        pairs: dict[str, list[tuple[dict[str, Any], dict[str, Any]]]] = {}
-        for world, name, seed in known:
-            if name == variant and (world, against, seed) in known:
-                pairs.setdefault(world, []).append((known[world, variant, seed], known[world, against, seed]))
-        if not pairs:
-            continue
-        print(f"{variant}: {len(pairs)} worlds, {sum(map(len, pairs.values()))} replays")
-        for measure in MEASURES:
-            both = np.array([np.mean([[a[measure], b[measure]] for a, b in each], axis=0) for each in pairs.values()])
-            drawn = both[rng.integers(len(both), size=(4000, len(both)))].sum(axis=1)
-            with np.errstate(invalid="ignore", divide="ignore"):
-                change = 100 * (both[:, 0].sum() / both[:, 1].sum() - 1)
-                low, high = np.percentile(100 * (drawn[:, 0] / drawn[:, 1] - 1), (2.5, 97.5))
-            worse = int((both[:, 0] > both[:, 1]).sum())
-            print(
-                f"  {measure:26} {both[:, 0].sum():10.0f} {against} {both[:, 1].sum():10.0f} "
-                f"{change:+6.1f} % ({low:+.0f} to {high:+.0f}), worse in {worse}"
-            )
+def classes(trace: Trace, variant: str, seed: int) -> dict[str, float]:
+    """Return the hot pod-minutes of a replay of a world by a variant, by class of pod."""
+    return by_class(replayed(trace, variant, seed), trace.history)
 
 
 def generated(seeds: Sequence[int], folder: Path) -> None:
@@ -385,14 +360,19 @@ def main() -> None:
     runs.add_argument("--results", type=Path, required=True)
     runs.add_argument("--variants", required=True)
     runs.add_argument("--seeds", type=numbers, default=[0])
+    runs.add_argument("--classes", action="store_true")
     runs.add_argument("worlds", type=Path, nargs="+")
     tables = steps.add_parser("table")
     tables.add_argument("--results", type=Path, nargs="+", required=True)
     tables.add_argument("--worlds", default="")
     tables.add_argument("--against", default="requests")
+    tables.add_argument("--csv", action="store_true")
     arguments = parser.parse_args()
     if arguments.step == "replay":
-        replay(arguments.worlds, arguments.variants.split(","), arguments.seeds, arguments.results)
+        variants, measured = arguments.variants.split(","), classes if arguments.classes else outcome
+        replay_missing(arguments.worlds, variants, arguments.seeds, arguments.results, measured)
+    elif arguments.step == "table" and arguments.csv:
+        write_means(arguments.results, arguments.worlds, sys.stdout)
     elif arguments.step == "table":
         table(arguments.results, arguments.worlds, arguments.against)
     elif arguments.set == "generated":
