@@ -1,6 +1,7 @@
 """Live replay of a tiny world: the real control plane, the watcher and the extender decide as the simulator does."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +11,7 @@ from control_plane.cluster import ControlPlane
 from control_plane.controllers import ControllerManager
 from control_plane.scheduler import Scheduler
 from control_plane.world_player import CONTROLLERS, POD_LABEL, PodForm, WorldClock, WorldPlayer
-from support.servers import wait_until
+from support.servers import need_server, wait_until
 
 from trimaran.traces.synthetic import Synthetic
 from trimaran.traces.trace import JOB, write_trace
@@ -20,9 +21,11 @@ SCRIPT = Path(__file__).parents[2] / "research/live_replay"
 
 
 def run(*arguments: object, statuses: tuple[int, ...] = (0,), seconds: float = 120) -> str:
+    environment = {name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"}
     done = subprocess.run(
-        [sys.executable, SCRIPT, *map(str, arguments)], capture_output=True, text=True, timeout=seconds, check=False
-    )
+        [sys.executable, SCRIPT, *map(str, arguments)], capture_output=True, text=True, timeout=seconds, check=False,
+        env=environment,
+    )  # fmt: skip
     assert done.returncode in statuses, done.stdout + done.stderr
     return done.stdout
 
@@ -48,6 +51,8 @@ def test_recorded_decisions_are_those_of_the_simulator(tmp_path: Path) -> None:
 
 def test_the_live_learner_knows_what_a_replays_knows_after_the_same_history(tmp_path: Path) -> None:
     """Filled from Prometheus, the levels of workloads with 95 % of the use are within 2 %; without a history, not."""
+    for program in ("prometheus", "promtool"):
+        need_server(program)
     world, live = tmp_path / "world", tmp_path / "live"
     write_trace(Synthetic(seed=2, nodes=2, minutes=14 * 60, warm_up_minutes=60, history_days=3).trace(), world)
     run("history", live, "--world", world, seconds=240)
