@@ -193,6 +193,10 @@ class NodeGroup:
         found = (root / "kubepods").glob("**/pod*/")
         return {each.name.removeprefix("pod"): str(each.relative_to(root)) for each in found}
 
+    def processes(self, *below: str) -> list[int]:
+        """Return the processes of a group below the node, without those of groups below it."""
+        return list(members(self._of_controller["cpu"].joinpath(*below)))
+
     def limit(self, *below: str) -> float:
         """Return the quota of a group below the node, in cores; infinite without one."""
         if self._unified:

@@ -167,6 +167,8 @@ class Node:
         """Connect the node to the bridge of all nodes."""
         link, inside = f"veth-{self._number}", ["nsenter", "--target", str(self._pid), "--net"]
         pods = f"{PODS}{self._number}.0/24"
+        # The namespace of an earlier node, and with it this link, ends some time after the last process in it.
+        subprocess.run(["ip", "link", "delete", link], check=False, stderr=subprocess.DEVNULL)
         for command in (
             ["ip", "link", "add", link, "type", "veth", "peer", "name", "eth0", "netns", str(self._pid)],
             ["ip", "link", "set", link, "master", self._cluster.BRIDGE, "up"],

@@ -102,6 +102,14 @@ def deployment(
     }  # fmt: skip
 
 
+def single(name: str, worker: Mapping[str, Any], **spec: Any) -> dict[str, Any]:
+    """Return a pod of a container that is not restarted, with these fields of its spec."""
+    return {
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "default"},
+        "spec": {"containers": [worker], "restartPolicy": "Never", "terminationGracePeriodSeconds": 1, **spec},
+    }  # fmt: skip
+
+
 def on_node(name: str) -> dict[str, Any]:
     """Return a node selector for one node, a field of a pod's spec."""
     return {"nodeSelector": {"kubernetes.io/hostname": name}}

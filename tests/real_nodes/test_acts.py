@@ -1,20 +1,33 @@
-"""Tests of our programs with real kubelets: refused pods, preemption, taints, budgets and resizes."""
+"""Tests of our programs with real kubelets: refused pods, preemption, gangs, taints, budgets, resizes."""
 
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+import yaml
 from control_plane.moving import RebalancerProcess, budget, ledger
 from control_plane.node_writer import Writer, tainted
+from control_plane.plugin_oracle import define
 from control_plane.scheduler import Scheduler
+from e2e.test_gangs import GROUP, KIND, PLUGINS
 from e2e.test_request_patches import NOW, apply
 from real_nodes.cluster import RealCluster
 from real_nodes.measured_day import MeasuredDay
-from real_nodes.programs import container, deployment, grant_shipped_rights, on_node, pods_of, run_watcher
+from real_nodes.programs import (
+    container,
+    deployment,
+    grant_shipped_rights,
+    on_node,
+    pods_of,
+    run_watcher,
+    single,
+)
 from real_nodes.recorder import Recorder
 from support.servers import run_trimaran, wait_until
 from support.standalone import NAME, RunningScheduler
+
+from runtime.kubernetes.k8s_fields import unix_seconds
 
 pytestmark = pytest.mark.nodes
 CORES = 0.45
@@ -39,8 +52,12 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealCluster]:
 
 @pytest.fixture(scope="module")
 def scheduler(cluster: RealCluster) -> Iterator[RunningScheduler]:
-    """A running ``trimaran scheduler``."""
-    options = ("--name", NAME, "--set", "scheduler.preempt_shared=true")
+    """A running ``trimaran scheduler``, which knows gangs."""
+    define(cluster.api, [KIND])  # a kind that is not served yet is looked for again after a minute
+    file = cluster.folder / "standalone.yaml"
+    version = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}
+    file.write_text(yaml.safe_dump({**version, "profiles": [{"schedulerName": NAME, "plugins": PLUGINS}]}))
+    options = ("--config", str(file), "--set", "scheduler.preempt_shared=true")
     scheduler = RunningScheduler(cluster, options=options)
     try:
         scheduler.process.wait_until(lambda: scheduler.leads, "it leads", 150)
@@ -61,14 +78,6 @@ def empty(cluster: RealCluster) -> Iterator[None]:
     wait_until(lambda: not cluster.api.items(PODS) or cluster.api.delete(PODS), "no pod is left", 90)
 
 
-def single(name: str, worker: dict[str, Any], **spec: Any) -> dict[str, Any]:
-    """Return a pod that is not restarted."""
-    return {
-        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "default"},
-        "spec": {"containers": [worker], "restartPolicy": "Never", "terminationGracePeriodSeconds": 1, **spec},
-    }  # fmt: skip
-
-
 def status(cluster: RealCluster, name: str) -> dict[str, Any]:
     """Return the status of a pod."""
     found: dict[str, Any] = cluster.api.get(f"{PODS}/{name}")["status"]
@@ -78,6 +87,11 @@ def status(cluster: RealCluster, name: str) -> dict[str, Any]:
 def taints(cluster: RealCluster, node: str) -> set[str]:
     """Return the keys of a node's taints."""
     return {each["key"] for each in cluster.api.get(f"/api/v1/nodes/{node}")["spec"].get("taints", ())}
+
+
+def in_one_list(cluster: RealCluster) -> dict[str, dict[str, Any]]:
+    """Return all pods as they were at one time, by name."""
+    return {each["metadata"]["name"]: each for each in cluster.api.items(PODS)}
 
 
 def wait_for(cluster: RealCluster, name: str, phase: str, seconds: float = 60) -> dict[str, Any]:
@@ -114,7 +128,45 @@ def test_preemption_waits_for_the_victim(cluster: RealCluster, how: str, record_
     waited = time.monotonic() - began
     record_property("figures", f"{how} of {GRACE_SECONDS} s: it ran {waited:.1f} s after its nomination")
     assert waited > GRACE_SECONDS - 2
-    assert "victim" not in {each["metadata"]["name"] for each in cluster.api.items(PODS)}
+    victims = [each for each in cluster.api.items(PODS) if each["metadata"]["name"] == "victim"]
+    assert {each["status"]["phase"] for each in victims} <= {"Succeeded", "Failed"}
+
+
+@pytest.mark.usefixtures("scheduler")
+def test_a_gang_runs_as_a_whole(cluster: RealCluster, record_property: Figures) -> None:
+    """Both pods of a gang wait while one node has room, also until the pod before them has ended; then both run."""
+    occupant = container({"cpu": "300m"}, TERM=GRACE_SECONDS)
+    place = {"schedulerName": NAME, **on_node("node-1")}
+    cluster.api.create(single("occupant", occupant, **place, terminationGracePeriodSeconds=30))
+    wait_for(cluster, "occupant", "Running")
+    gang = {"metadata": {"name": "pair", "namespace": "default"}, "spec": {"minMember": 2}}
+    cluster.api.create({"apiVersion": f"{GROUP}/v1alpha1", "kind": "PodGroup", **gang})
+    for name in ("pair-1", "pair-2"):
+        member = single(name, container({"cpu": "300m"}), schedulerName=NAME)
+        member["metadata"]["labels"] = {f"{GROUP}/pod-group": "pair"}
+        cluster.api.create(member)
+
+    def reasons() -> set[str]:
+        conditions = (status(cluster, name).get("conditions", ()) for name in ("pair-1", "pair-2"))
+        return {each.get("reason", "") for of_pod in conditions for each in of_pod}
+
+    wait_until(lambda: reasons() == {"Unschedulable"}, "both pods have no node")
+    cluster.api.request("DELETE", f"{PODS}/occupant")
+    began = time.monotonic()
+    while "occupant" in (pods := in_one_list(cluster)) and pods["occupant"]["status"]["phase"] == "Running":
+        assert not any(pods[name]["spec"].get("nodeName") for name in ("pair-1", "pair-2"))
+        time.sleep(0.1)
+    waited = time.monotonic() - began
+    statuses = [wait_for(cluster, name, "Running") for name in ("pair-1", "pair-2")]
+    record_property("figures", f"no pod of the gang had a node for {waited:.1f} s, until the pod before them had ended")
+    assert waited > GRACE_SECONDS - 2
+    pods = in_one_list(cluster)
+    assert {pods[name]["spec"]["nodeName"] for name in ("pair-1", "pair-2")} == cluster.nodes.keys()
+    bound = [
+        unix_seconds(each["lastTransitionTime"], "") for of_pod in statuses for each in of_pod["conditions"]
+        if each["type"] == "PodScheduled"
+    ]  # fmt: skip
+    assert max(bound) - min(bound) <= 2
 
 
 def test_our_taint_stays_next_to_those_of_others(cluster: RealCluster) -> None:

@@ -1,0 +1,159 @@
+"""Tests of what stops the rebalancer on real kubelets: replacements that fail."""
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from control_plane.moving import PODS, RebalancerProcess, ledger
+from control_plane.scheduler import Scheduler
+from real_nodes.cluster import RealCluster
+from real_nodes.images import WORKER_IMAGE
+from real_nodes.measured_day import MeasuredDay
+from real_nodes.programs import container, deployment, grant_shipped_rights, only, pods_of
+from real_nodes.recorder import Recorder
+from support.servers import wait_until
+
+from trimaran.rebalancer.moves import MoveRecord
+
+pytestmark = pytest.mark.nodes
+CORES = 0.45
+#: With one pod less the node is still at its quota: without a brake a second pod would move.
+REPLICAS, NEED = 6, 0.085
+QUIET_SECONDS = 10
+APP = "needy"
+Figures = Callable[[str, object], None]
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealCluster]:
+    """A cluster of two nodes with a stock kube-scheduler, which prefers the node with fewer requests."""
+    folder = tmp_path_factory.mktemp("cluster")
+    with RealCluster(folder, [CORES, CORES], memory_mebibytes=512) as cluster:
+        grant_shipped_rights(cluster)
+        with Scheduler(cluster, [{"schedulerName": "default-scheduler"}], verbosity=2):
+            yield cluster
+
+
+@pytest.fixture
+def day(cluster: RealCluster, recorder: Recorder) -> Iterator[MeasuredDay]:
+    """A made-up watcher of pods that fill the first node; at the end no pod and no ledger is left."""
+    with only(cluster, "node-1"):
+        cluster.api.create(deployment(APP, REPLICAS, container({"cpu": "50m"}, BURN=NEED)))
+        wait_until(lambda: len(running(cluster)) == REPLICAS, "all pods run", 120)
+    try:
+        with MeasuredDay(cluster, recorder) as day:
+            wait_until(lambda: day.loads()["node-1"] > 95, "the node is full", 60)
+            yield day
+    finally:
+        cluster.api.delete("/apis/apps/v1/namespaces/default/deployments")
+        cluster.api.delete("/api/v1/namespaces/trimaran/configmaps")
+        wait_until(lambda: not cluster.api.items(PODS) or cluster.api.delete(PODS), "no pod is left", 90)
+
+
+@contextmanager
+def rebalancing(
+    cluster: RealCluster, day: MeasuredDay, rules: Mapping[str, float] | None = None, **settings: Any
+) -> Iterator[RebalancerProcess]:
+    """Run a rebalancer that could move three pods an hour, with further rules and settings."""
+    rebalancer = RebalancerProcess(cluster, day.url, "act", rules=rules, lease_seconds=30, **settings)
+    try:
+        yield rebalancer
+    finally:
+        rebalancer.process.terminate()  # it gives back its Lease
+
+
+def running(cluster: RealCluster) -> dict[str, str]:
+    """Return the node of each running pod that is not terminating, by UID."""
+    return {
+        each["metadata"]["uid"]: each["spec"]["nodeName"] for each in pods_of(cluster, APP)
+        if each["status"].get("phase") == "Running" and "deletionTimestamp" not in each["metadata"]
+    }  # fmt: skip
+
+
+def made(cluster: RealCluster) -> list[MoveRecord]:
+    """Return the moves that were made."""
+    return [each for each in ledger(cluster) if each.is_made]
+
+
+def brake_of(rebalancer: RebalancerProcess) -> dict[str, Any]:
+    """Return the brake; empty unless it is set."""
+    return rebalancer.status().get("brake") or {}
+
+
+def test_a_replacement_that_cannot_start_stops_all_moves(
+    cluster: RealCluster, day: MeasuredDay, record_property: Figures
+) -> None:
+    """The target lacks the image: no second pod leaves the full node, also once the image is there."""
+    node = cluster.nodes["node-2"]
+    node.call("ctr", "--namespace", "k8s.io", "images", "remove", WORKER_IMAGE)
+    with rebalancing(cluster, day, {"brake.failing": QUIET_SECONDS}) as rebalancer:
+        try:
+            wait = rebalancer.process.wait_until
+            wait(lambda: "no pod moves until it is Ready" in rebalancer.status().get("nothing", ""), "moves wait", 120)
+            wait(lambda: brake_of(rebalancer), "the brake is set", 60)
+            brake, full = brake_of(rebalancer), day.loads()["node-1"]
+            record_property("figures", f"{brake['reason']}: {brake['text']}; node-1 at {full:.0f} %")
+            assert brake["reason"] == "failing"
+            assert "ErrImageNeverPull" in brake["text"]
+            assert len(made(cluster)) == 1
+        finally:
+            node.call("ctr", "--namespace", "k8s.io", "images", "import", cluster.images)
+        wait(lambda: len(running(cluster)) == REPLICAS, "the replacement runs", 90)
+        quiet = time.time() + QUIET_SECONDS
+        wait_until(lambda: time.time() > quiet, "no pod moves", QUIET_SECONDS + 5)
+        assert [each.landed_on for each in made(cluster)] == ["node-2"]
+        assert day.loads()["node-1"] > 95
+
+
+def test_replacements_that_restart_set_the_brake(
+    cluster: RealCluster, day: MeasuredDay, record_property: Figures
+) -> None:
+    """A replacement was Ready, and its container is killed twice: one restart is allowed, two set the brake."""
+    with rebalancing(cluster, day, {"brake.max_restarts": 1}, moves_per_hour=1) as rebalancer:
+        wait = rebalancer.process.wait_until
+        wait(lambda: any(each.ready_at for each in made(cluster)), "a replacement is Ready", 180)
+        (move,) = made(cluster)
+        for number in (1, 2):
+            wait(lambda: kill_container(cluster, move.replacement), "the container is killed", 60)
+            wait(lambda n=number: made(cluster)[0].restarts >= n, "the restart is seen", 90)
+            if number == 1:
+                assert not brake_of(rebalancer)
+        wait(lambda: brake_of(rebalancer), "the brake is set", 30)
+        record_property("figures", str(brake_of(rebalancer)))
+        assert brake_of(rebalancer)["reason"] == "restarts"
+
+
+def test_a_replacement_on_a_hung_node_sets_the_brake(
+    cluster: RealCluster, day: MeasuredDay, record_property: Figures
+) -> None:
+    """The target's kubelet hangs once the pod is evicted: the replacement is never Ready, and no other pod moves."""
+    kubelet = cluster.nodes["node-2"].kubelet
+    with rebalancing(cluster, day, {"timeout": 2 * QUIET_SECONDS}) as rebalancer:
+        try:
+            rebalancer.process.wait_until(lambda: made(cluster), "a pod moves", 180)
+            kubelet.pause()
+            rebalancer.process.wait_until(lambda: brake_of(rebalancer), "the brake is set", 90)
+            record_property("figures", str(brake_of(rebalancer)))
+            assert brake_of(rebalancer)["reason"] == "lost"
+            assert [each.landed_on for each in made(cluster)] == ["node-2"]
+        finally:
+            kubelet.resume()
+    wait_until(cluster.nodes["node-2"].is_ready, "the node is back", 90)
+
+
+def kill_container(cluster: RealCluster, uid: str) -> bool:
+    """Kill the processes of a pod's container, and not its sandbox; return whether it ran."""
+    pod = next((each for each in pods_of(cluster, APP) if each["metadata"]["uid"] == uid), None)
+    statuses = pod["status"].get("containerStatuses", ()) if pod is not None else ()
+    if pod is None or not any("running" in each["state"] for each in statuses):
+        return False
+    group = cluster.nodes[pod["spec"]["nodeName"]].group
+    identifier = statuses[0]["containerID"].rpartition("/")[2]
+    pids = group.processes(group.pods()[uid], identifier)
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
+    return bool(pids)
