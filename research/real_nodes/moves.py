@@ -28,9 +28,10 @@ from measuring import (
     create_pod,
     idle_percents,
     read_rows,
+    url,
     worst,
 )
-from open_loop import Floats, Generator, latencies
+from open_loop import Floats, Generator, failures, latencies
 from real_nodes.cluster import RealCluster
 from real_nodes.measured_day import MeasuredDay
 from real_nodes.programs import account, container, deployment, grant_shipped_rights, only, pods_of, run_watcher
@@ -134,7 +135,7 @@ class Endpoints:
 def ready_urls(cluster: RealCluster, app: str) -> list[str]:
     """Return the addresses of the pods of a Deployment that are Ready and not about to end."""
     return [
-        f"http://{pod['status']['podIP']}:{PORT}/"
+        url(pod)
         for pod in pods_of(cluster, app)
         if "deletionTimestamp" not in pod["metadata"]
         and any((each["type"], each["status"]) == ("Ready", "True") for each in pod["status"].get("conditions", ()))
@@ -188,8 +189,7 @@ def moves(options: argparse.Namespace) -> int:
 
 
 def _minute(name: str, minute: int, requests: Floats, hottest: float) -> ServiceMinute:
-    failed = int((requests[:, 4] != 200).sum())
-    return ServiceMinute(name, minute, len(requests), failed, *latencies(requests), hottest)
+    return ServiceMinute(name, minute, len(requests), failures(requests), *latencies(requests), hottest)
 
 
 def _hottest(recorder: Recorder, cluster: RealCluster, begin: float) -> float:
@@ -212,11 +212,10 @@ def _move(record: MoveRecord, requests: Floats, recorder: Recorder) -> Move:
         for name in (record.source, record.node)
         for span in ((begin - 30, begin), (end, end + 30))
     ]
-    failed = int((around[:, 4] != 200).sum())
     slow = round(latencies(around)[2] * len(around) / 100) if len(around) else 0
     return Move(
-        record.name, record.source, record.target, record.landed_on, end - begin, *loads, len(around), failed, slow,
-        latencies(before)[2] if len(before) else 0.0,
+        record.name, record.source, record.target, record.landed_on, end - begin, *loads, len(around),
+        failures(around), slow, latencies(before)[2] if len(before) else 0.0,
     )  # fmt: skip
 
 

@@ -87,6 +87,11 @@ def latencies(requests: Floats) -> tuple[float, float, float]:
     return float(p50), float(p99), float(100 * np.mean(took > SLOW_MILLISECONDS))
 
 
+def failures(requests: Floats) -> int:
+    """Return the number of requests without an answer, or with an error."""
+    return int((requests[:, 4] != _OK).sum())
+
+
 def lateness(requests: Floats) -> float:
     """Return the 99th percentile of the generator's own lateness, milliseconds."""
     return float(np.percentile(requests[:, 2], 99))

@@ -120,6 +120,14 @@ def pods_of(cluster: ControlPlane, app: str) -> Sequence[dict[str, Any]]:
     return cluster.api.items("/api/v1/namespaces/default/pods", labelSelector=f"app={app}")
 
 
+def running(cluster: ControlPlane, app: str) -> dict[str, str]:
+    """Return the node of each running pod of a Deployment that is not terminating, by UID."""
+    return {
+        each["metadata"]["uid"]: each["spec"]["nodeName"] for each in pods_of(cluster, app)
+        if each["status"].get("phase") == "Running" and "deletionTimestamp" not in each["metadata"]
+    }  # fmt: skip
+
+
 @contextmanager
 def only(cluster: ControlPlane, name: str) -> Iterator[None]:
     """Let new pods run on one node only."""

@@ -21,6 +21,7 @@ from real_nodes.programs import (
     on_node,
     pods_of,
     run_watcher,
+    running,
     single,
 )
 from real_nodes.recorder import Recorder
@@ -196,12 +197,8 @@ def test_a_budget_of_zero_keeps_all_pods(cluster: RealCluster) -> None:
     busy = container({"cpu": "50m"}, BURN=0.1)
     cluster.api.create(deployment("kept", 4, busy, **on_node("node-1")), budget("kept", 4))
 
-    def running() -> set[str]:
-        pods = pods_of(cluster, "kept")
-        return {each["metadata"]["uid"] for each in pods if each["status"].get("phase") == "Running"}
-
-    wait_until(lambda: len(running()) == 4, "all pods run", 90)
-    before = running()
+    wait_until(lambda: len(running(cluster, "kept")) == 4, "all pods run", 90)
+    before = running(cluster, "kept")
     with Recorder(cluster) as recorder, MeasuredDay(cluster, recorder) as day:
         wait_until(lambda: day.loads()["node-1"] > 85, "the node is hot", 60)
         rebalancer = RebalancerProcess(cluster, day.url, "act", lease_seconds=30)
@@ -215,7 +212,7 @@ def test_a_budget_of_zero_keeps_all_pods(cluster: RealCluster) -> None:
         finally:
             rebalancer.process.kill()
     assert not any(each.is_made for each in ledger(cluster))
-    assert running() == before
+    assert running(cluster, "kept") == before
 
 
 def test_a_resize_reaches_the_control_group(cluster: RealCluster, tmp_path_factory: pytest.TempPathFactory) -> None:

@@ -13,7 +13,7 @@ from control_plane.scheduler import Scheduler
 from real_nodes.cluster import RealCluster
 from real_nodes.images import WORKER_IMAGE
 from real_nodes.measured_day import MeasuredDay
-from real_nodes.programs import container, deployment, grant_shipped_rights, only, pods_of
+from real_nodes.programs import container, deployment, grant_shipped_rights, only, pods_of, running
 from real_nodes.recorder import Recorder
 from support.servers import wait_until
 
@@ -43,7 +43,7 @@ def day(cluster: RealCluster, recorder: Recorder) -> Iterator[MeasuredDay]:
     """A made-up watcher of pods that fill the first node; at the end no pod and no ledger is left."""
     with only(cluster, "node-1"):
         cluster.api.create(deployment(APP, REPLICAS, container({"cpu": "50m"}, BURN=NEED)))
-        wait_until(lambda: len(running(cluster)) == REPLICAS, "all pods run", 120)
+        wait_until(lambda: len(running(cluster, APP)) == REPLICAS, "all pods run", 120)
     try:
         with MeasuredDay(cluster, recorder) as day:
             wait_until(lambda: day.loads()["node-1"] > 95, "the node is full", 60)
@@ -64,14 +64,6 @@ def rebalancing(
         yield rebalancer
     finally:
         rebalancer.process.terminate()  # it gives back its Lease
-
-
-def running(cluster: RealCluster) -> dict[str, str]:
-    """Return the node of each running pod that is not terminating, by UID."""
-    return {
-        each["metadata"]["uid"]: each["spec"]["nodeName"] for each in pods_of(cluster, APP)
-        if each["status"].get("phase") == "Running" and "deletionTimestamp" not in each["metadata"]
-    }  # fmt: skip
 
 
 def made(cluster: RealCluster) -> list[MoveRecord]:
@@ -102,7 +94,7 @@ def test_a_replacement_that_cannot_start_stops_all_moves(
             assert len(made(cluster)) == 1
         finally:
             node.call("ctr", "--namespace", "k8s.io", "images", "import", cluster.images)
-        wait(lambda: len(running(cluster)) == REPLICAS, "the replacement runs", 90)
+        wait(lambda: len(running(cluster, APP)) == REPLICAS, "the replacement runs", 90)
         quiet = time.time() + QUIET_SECONDS
         wait_until(lambda: time.time() > quiet, "no pod moves", QUIET_SECONDS + 5)
         assert [each.landed_on for each in made(cluster)] == ["node-2"]

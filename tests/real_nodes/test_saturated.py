@@ -9,13 +9,13 @@ from control_plane.landings import CONFIGURATION
 from control_plane.moving import RebalancerProcess, ledger
 from real_nodes.cluster import RealCluster
 from real_nodes.measured_day import MeasuredDay
-from real_nodes.programs import account, container, deployment, grant_shipped_rights, only, pods_of, run_watcher
+from real_nodes.programs import account, container, deployment, grant_shipped_rights, only, run_watcher, running
 from real_nodes.recorder import Recorder
 from support.servers import wait_until
 
 pytestmark = pytest.mark.nodes
 CORES = 0.45
-PODS, NEED = 4, 0.15
+APP, PODS, NEED = "needy", 4, 0.15
 TARGET_PERCENT, POINTS = 70, 1.5
 SETTLE_SECONDS = 40
 
@@ -39,11 +39,11 @@ def test_no_target_is_brought_above_its_bound(
         extender.scheduler(verbosity=2), Recorder(cluster) as recorder, MeasuredDay(cluster, recorder) as day,
     ):  # fmt: skip
         with only(cluster, "node-1"):
-            cluster.api.create(deployment("needy", PODS, container({"cpu": "50m"}, BURN=NEED)))
-            wait_until(lambda: running(cluster) == PODS, "all pods run", 120)
+            cluster.api.create(deployment(APP, PODS, container({"cpu": "50m"}, BURN=NEED)))
+            wait_until(lambda: len(running(cluster, APP)) == PODS, "all pods run", 120)
         begin = time.time()
         wait_until(lambda: time.time() > begin + SETTLE_SECONDS, "the load is steady")
-        full, use = day.loads()["node-1"], [cores for pod, cores in day.pods() if pod.name.startswith("needy")]
+        full, use = day.loads()["node-1"], [cores for pod, cores in day.pods() if pod.name.startswith(APP)]
         record_property("figures", f"node-1 at {full:.0f} %, its pods use {100 * sum(use) / PODS / CORES:.0f} % each")
         assert full > 95
         rebalancer = RebalancerProcess(cluster, day.url, "act", moves_per_hour=2, lease_seconds=30)
@@ -57,7 +57,7 @@ def test_no_target_is_brought_above_its_bound(
                 time.sleep(0.2)
         finally:
             rebalancer.process.kill()
-        wait_until(lambda: running(cluster) == PODS, "all pods run", 60)
+        wait_until(lambda: len(running(cluster, APP)) == PODS, "all pods run", 60)
         moved = time.time()
         wait_until(lambda: time.time() > moved + SETTLE_SECONDS, "the load is steady")
         loads = day.loads()
@@ -69,11 +69,3 @@ def test_no_target_is_brought_above_its_bound(
         record_property("figures", f"node-1 afterwards at {loads['node-1']:.0f} %")
         assert landed
         assert all(loads[move.target] <= TARGET_PERCENT + POINTS for move in landed)
-
-
-def running(cluster: RealCluster) -> int:
-    """Return the number of running pods."""
-    pods = pods_of(cluster, "needy")
-    return sum(
-        each["status"].get("phase") == "Running" and "deletionTimestamp" not in each["metadata"] for each in pods
-    )
