@@ -230,7 +230,7 @@ class Rebalancer:
     def _search(self, look: ClusterLook, ledger: Ledger, term: int | None, *, acts: bool) -> None:
         """Search for moves, and make or report them."""
         rules = self._rules if acts else replace(self._rules, holdout_percent=0.0)
-        records = self._counting(ledger)
+        records = self._counting(ledger, acts=acts)
         plan = plan_moves(look, records, rules, self._looks, self._costs)
         counts = self.counts
         counts.searches, counts.planned, counts.hot = counts.searches + 1, len(plan.moves), len(plan.hot)
@@ -314,12 +314,14 @@ class Rebalancer:
             _log.warning("the clock jumped: no moves for an hour", extra={"seconds": round(offset - self._offset)})
         self._offset = offset
 
-    def _counting(self, ledger: Ledger) -> list[MoveRecord]:
-        """Return the moves that caps and cooldowns count; a move that mode observe only planned counts as made."""
+    def _counting(self, ledger: Ledger, *, acts: bool) -> list[MoveRecord]:
+        """Return the moves that caps and cooldowns count: while no pod moves, moves that are only planned, too."""
+        if acts:  # moves that were planned under the brake were not made: they must not delay those after it
+            return list(ledger.records)
         return [*ledger.records, *(each.changed(state=MoveState.LANDED) for each in self._observed.records)]
 
     def _publish(self, plan: MovePlan, look: ClusterLook | None, ledger: Ledger, *, acts: bool) -> None:
         running = 0 if look is None else len(look.running)
-        caps = Caps(self._rules.caps, self._counting(ledger), running, self._clock()).usage()
+        caps = Caps(self._rules.caps, self._counting(ledger, acts=acts), running, self._clock()).usage()
         merged = ledger.put_all(self._observed.records)
         self.published = PublishedPlan(plan, look, acts, merged, caps)

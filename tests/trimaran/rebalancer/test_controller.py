@@ -568,6 +568,20 @@ def test_the_brake_survives_a_restart_and_stops_all_moves() -> None:
     assert len(restarted.api.evicted) == 1
 
 
+def test_moves_planned_under_the_brake_delay_none_after_it() -> None:
+    """Under the brake each move is reported once; after the brake the same pods move, as caps and cooldowns allow."""
+    controlled = Controlled(hot_and_cold())
+    store = controlled.api.store
+    store.write(store.read().with_brake(Brake(BrakeReason.STOPPED, "stopped by a person", NOW)))
+    controlled.run(cycles=3)
+    planned = {each.uid for each in controlled.rebalancer.published.ledger.records if each.state is MoveState.HELD}
+    assert planned
+    assert controlled.api.evicted == []
+    store.write(store.read().with_brake(None))
+    controlled.run()
+    assert controlled.api.evicted[0] in planned
+
+
 def test_a_person_stops_between_search_and_eviction() -> None:
     """A brake that is written after the leader has read the ledger makes its next write fail: nothing is evicted."""
     controlled = Controlled(hot_and_cold())
