@@ -11,6 +11,7 @@ from control_plane.api import names
 from control_plane.cluster import ControlPlane
 from control_plane.rights import grant_rights
 from real_nodes.images import WORKER_IMAGE
+from real_nodes.node import Node
 from support.servers import Service
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
@@ -108,6 +109,15 @@ def single(name: str, worker: Mapping[str, Any], **spec: Any) -> dict[str, Any]:
         "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "default"},
         "spec": {"containers": [worker], "restartPolicy": "Never", "terminationGracePeriodSeconds": 1, **spec},
     }  # fmt: skip
+
+
+def growing(node: Node) -> dict[str, Any]:
+    """Return a pod ``growing`` on a node, which takes more and more of its memory, until the kubelet evicts it.
+
+    The kubelet looks every 10 s, so the memory grows slowly between its threshold and the limit of all pods.
+    """
+    worker = container({"cpu": "200m", "memory": "16Mi"}, MEMORY=node.memory_mebibytes, GROW=4)
+    return single("growing", worker, nodeName=node.name)
 
 
 def on_node(name: str) -> dict[str, Any]:

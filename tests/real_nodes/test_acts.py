@@ -1,4 +1,4 @@
-"""Tests of our programs with real kubelets: refused pods, preemption, gangs, taints, budgets, resizes."""
+"""Tests of our programs with real kubelets: refused and evicted pods, preemption, gangs, taints, budgets, resizes."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -18,6 +18,7 @@ from real_nodes.programs import (
     container,
     deployment,
     grant_shipped_rights,
+    growing,
     on_node,
     pods_of,
     run_watcher,
@@ -35,6 +36,9 @@ CORES = 0.45
 UNREACHABLE = "node.kubernetes.io/unreachable"
 PODS = "/api/v1/namespaces/default/pods"
 GRACE_SECONDS = 6
+#: Time for which a node counts as short of memory after it was.
+PRESSURE_SECONDS = 20
+SHORT_OF_MEMORY = "node.kubernetes.io/memory-pressure"
 Figures = Callable[[str, object], None]
 
 
@@ -42,7 +46,8 @@ Figures = Callable[[str, object], None]
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealCluster]:
     """A cluster of two nodes with a stock kube-scheduler and our own."""
     folder = tmp_path_factory.mktemp("cluster")
-    with RealCluster(folder, [CORES, CORES], memory_mebibytes=512) as cluster:
+    kubelet = {"evictionPressureTransitionPeriod": f"{PRESSURE_SECONDS}s"}
+    with RealCluster(folder, [CORES, CORES], memory_mebibytes=512, kubelet=kubelet) as cluster:
         grant_shipped_rights(cluster, "standalone-scheduler")
         cluster.api.create({
             "apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "high"}, "value": 1000,
@@ -168,6 +173,27 @@ def test_a_gang_runs_as_a_whole(cluster: RealCluster, record_property: Figures) 
         if each["type"] == "PodScheduled"
     ]  # fmt: skip
     assert max(bound) - min(bound) <= 2
+
+
+@pytest.mark.usefixtures("scheduler")
+def test_pods_avoid_a_node_that_is_short_of_memory(cluster: RealCluster, record_property: Figures) -> None:
+    """No pod gets a node whose kubelet evicts one until it has memory again; the evicted pod then takes no room."""
+    node = cluster.nodes["node-1"]
+    cluster.api.create(growing(node))
+    assert wait_for(cluster, "growing", "Failed", 180)["reason"] == "Evicted"
+    wait_until(lambda: SHORT_OF_MEMORY in taints(cluster, node.name), "the node is tainted", 30)
+    room = container({"cpu": "390m", "memory": "380Mi"})
+    cluster.api.create(single("waits", room, schedulerName=NAME, **on_node(node.name)))
+    cluster.api.create(single("elsewhere", container({"cpu": "50m"}), schedulerName=NAME))
+    wait_for(cluster, "elsewhere", "Running")
+    wait_until(lambda: status(cluster, "waits").get("conditions"), "it has no node")
+    (condition,) = status(cluster, "waits")["conditions"]
+    record_property("figures", condition["message"])
+    assert "untolerated taint" in condition["message"]
+    assert in_one_list(cluster)["elsewhere"]["spec"]["nodeName"] == "node-2"
+    wait_until(lambda: in_one_list(cluster)["waits"]["spec"].get("nodeName"), "it gets the node", 90)
+    assert SHORT_OF_MEMORY not in taints(cluster, node.name)
+    wait_for(cluster, "waits", "Running")
 
 
 def test_our_taint_stays_next_to_those_of_others(cluster: RealCluster) -> None:

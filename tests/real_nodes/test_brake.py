@@ -1,7 +1,9 @@
-"""Tests of what stops the rebalancer on real kubelets: replacements that fail."""
+"""Tests of what stops the rebalancer on real kubelets: replacements that fail, and nodes that are short of memory."""
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -13,7 +15,7 @@ from control_plane.scheduler import Scheduler
 from real_nodes.cluster import RealCluster
 from real_nodes.images import WORKER_IMAGE
 from real_nodes.measured_day import MeasuredDay
-from real_nodes.programs import container, deployment, grant_shipped_rights, only, pods_of, running
+from real_nodes.programs import container, deployment, grant_shipped_rights, growing, only, pods_of, running
 from real_nodes.recorder import Recorder
 from support.servers import wait_until
 
@@ -24,6 +26,8 @@ CORES = 0.45
 #: With one pod less the node is still at its quota: without a brake a second pod would move.
 REPLICAS, NEED = 6, 0.085
 QUIET_SECONDS = 10
+#: Time for which a node counts as short of memory after it was.
+PRESSURE_SECONDS = 45
 APP = "needy"
 Figures = Callable[[str, object], None]
 
@@ -32,7 +36,8 @@ Figures = Callable[[str, object], None]
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealCluster]:
     """A cluster of two nodes with a stock kube-scheduler, which prefers the node with fewer requests."""
     folder = tmp_path_factory.mktemp("cluster")
-    with RealCluster(folder, [CORES, CORES], memory_mebibytes=512) as cluster:
+    kubelet = {"evictionPressureTransitionPeriod": f"{PRESSURE_SECONDS}s"}
+    with RealCluster(folder, [CORES, CORES], memory_mebibytes=512, kubelet=kubelet) as cluster:
         grant_shipped_rights(cluster)
         with Scheduler(cluster, [{"schedulerName": "default-scheduler"}], verbosity=2):
             yield cluster
@@ -79,7 +84,7 @@ def brake_of(rebalancer: RebalancerProcess) -> dict[str, Any]:
 def test_a_replacement_that_cannot_start_stops_all_moves(
     cluster: RealCluster, day: MeasuredDay, record_property: Figures
 ) -> None:
-    """The target lacks the image: no second pod leaves the full node, also once the image is there."""
+    """The target lacks the image: no second pod leaves the full node until a person resumes, also with the image."""
     node = cluster.nodes["node-2"]
     node.call("ctr", "--namespace", "k8s.io", "images", "remove", WORKER_IMAGE)
     with rebalancing(cluster, day, {"brake.failing": QUIET_SECONDS}) as rebalancer:
@@ -99,6 +104,9 @@ def test_a_replacement_that_cannot_start_stops_all_moves(
         wait_until(lambda: time.time() > quiet, "no pod moves", QUIET_SECONDS + 5)
         assert [each.landed_on for each in made(cluster)] == ["node-2"]
         assert day.loads()["node-1"] > 95
+        words = [sys.executable, "-m", "trimaran", "rebalance", "resume", "--kube-config", str(cluster.kubeconfig())]
+        subprocess.run(words, check=True, capture_output=True, timeout=60)
+        wait(lambda: len(made(cluster)) == 2, "the next pod moves", 90)
 
 
 def test_replacements_that_restart_set_the_brake(
@@ -135,6 +143,36 @@ def test_a_replacement_on_a_hung_node_sets_the_brake(
         finally:
             kubelet.resume()
     wait_until(cluster.nodes["node-2"].is_ready, "the node is back", 90)
+
+
+def test_no_pod_moves_to_a_node_short_of_memory(
+    cluster: RealCluster, day: MeasuredDay, record_property: Figures
+) -> None:
+    """While the kubelet of the only other node evicts pods, none moves there; once it has memory again, one does."""
+    node = cluster.nodes["node-2"]
+
+    def is_short() -> bool:
+        conditions = cluster.api.get(f"/api/v1/nodes/{node.name}")["status"]["conditions"]
+        return ("MemoryPressure", "True") in {(each["type"], each["status"]) for each in conditions}
+
+    with rebalancing(cluster, day) as rebalancer:
+
+        def searches() -> int:
+            return int(rebalancer.status().get("searches", 0))
+
+        with only(cluster, "node-1"):
+            rebalancer.process.wait_until(searches, "it searches for moves", 120)
+            cluster.api.create(growing(node))
+            wait_until(is_short, "the node is short of memory", 180)
+        before, moves, found = searches(), made(cluster), 0
+        while is_short():  # so it was when the moves were read
+            assert not moves
+            moves, found = made(cluster), searches() - before
+            time.sleep(0.2)
+        record_property("figures", f"{found} searches while the node was short of memory")
+        assert found >= 2
+        rebalancer.process.wait_until(lambda: any(each.landed_on for each in made(cluster)), "a pod moves", 90)
+        assert {each.landed_on for each in made(cluster)} == {node.name}
 
 
 def kill_container(cluster: RealCluster, uid: str) -> bool:

@@ -5,6 +5,7 @@
 //	ON=5, OFF=10     seconds in which it uses them, and seconds in which it rests
 //	MEMORY=64        MiB to touch
 //	AFTER=5          seconds before it touches the memory
+//	GROW=4           MiB of it to touch in a second; without, all at once
 //	CHANGE=20        seconds from one to the next write to all of this memory, so that it stays in the working set
 //	PORT=8080        port of an HTTP server
 //	COST=2           milliseconds of processor time for each request
@@ -72,9 +73,15 @@ func burn(cores float64, on, off time.Duration) {
 	}
 }
 
-func touch(mebibytes int, after, change time.Duration) {
+func touch(mebibytes int, after, change time.Duration, grow float64) {
 	time.Sleep(after)
 	memory := make([]byte, mebibytes<<20)
+	for i := 0; grow > 0 && i < len(memory); i += 4096 {
+		memory[i]++
+		if i%(1<<20) == 0 {
+			time.Sleep(time.Duration(float64(time.Second) / grow))
+		}
+	}
 	for {
 		for i := 0; i < len(memory); i += 4096 {
 			memory[i]++
@@ -130,7 +137,7 @@ func main() {
 		go burn(cores, seconds("ON"), seconds("OFF"))
 	}
 	if mebibytes := number("MEMORY"); mebibytes > 0 {
-		go touch(int(mebibytes), seconds("AFTER"), seconds("CHANGE"))
+		go touch(int(mebibytes), seconds("AFTER"), seconds("CHANGE"), number("GROW"))
 	}
 	if port := os.Getenv("PORT"); port != "" {
 		go serve(port, number("COST"))
