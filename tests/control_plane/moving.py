@@ -142,6 +142,10 @@ class PodUse(ThreadingHTTPServer):
             for each in listed
         ]
 
+    def memory_gibibytes(self, pod: Pod) -> float:
+        """Return the memory use of a pod."""
+        return 0.1
+
     def loads(self) -> dict[str, float]:
         """Return the CPU load of each node, percent."""
         loads = {each["metadata"]["name"]: 0.0 for each in self.cluster.api.items("/api/v1/nodes")}
@@ -154,6 +158,7 @@ class PodUse(ThreadingHTTPServer):
         pods = [each for each in self.pods() if each[0].node_name in nodes]
         until = time.time() // STEP_SECONDS * STEP_SECONDS
         cores = np.array([each for _, each in pods]).reshape(len(pods), 1)
+        memory = np.array([self.memory_gibibytes(pod) for pod, _ in pods]).reshape(len(pods), 1)
         return PodUseTable(
             timestamp=until,
             uids=[pod.uid for pod, _ in pods],
@@ -164,7 +169,7 @@ class PodUse(ThreadingHTTPServer):
             since=np.full(len(pods), until - STEPS * STEP_SECONDS),
             last_seen=np.full(len(pods), until),
             cpu_cores=(cores * np.ones(STEPS)).astype(np.float16),
-            memory_gib=np.full((len(pods), PERIODS), 0.1, np.float16),
+            memory_gib=(memory * np.ones(PERIODS)).astype(np.float16),
             courses=np.zeros((2, len(pods), HOURS), np.float16),
         )
 

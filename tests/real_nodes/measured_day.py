@@ -10,7 +10,7 @@ _SECONDS = 15
 
 
 class MeasuredDay(PodUse):
-    """A made-up watcher: each pod used all day what its control group uses now. Use it as a context manager.
+    """A made-up watcher: each pod used all day the CPU and memory that its control group uses now; a context manager.
 
     Args:
         cluster: cluster with the pods.
@@ -27,6 +27,10 @@ class MeasuredDay(PodUse):
         """Return the pods on nodes with their use, cores."""
         listed = [each for each in self.cluster.api.items("/api/v1/pods") if each["spec"].get("nodeName")]
         return [(Pod.from_k8s(each), self._recorder.latest(each["metadata"]["uid"], _SECONDS)) for each in listed]
+
+    def memory_gibibytes(self, pod: Pod) -> float:
+        """Return the working set of a pod."""
+        return self._recorder.working_set(pod.uid) / 2**30
 
     def loads(self) -> dict[str, float]:
         """Return the CPU load of each node, percent."""

@@ -94,6 +94,11 @@ class Recorder:
         """Return the mean working set between two times, bytes; see :meth:`cores`."""
         return float(np.mean([each.memory for each in self._readings[of] if begin <= each.time <= end]))
 
+    def working_set(self, of: str) -> int:
+        """Return the last known working set, bytes; 0 if it was not seen."""
+        readings = self._readings.get(of, [])
+        return readings[-1].memory if readings else 0
+
     def throttled(self, of: str, begin: float, end: float) -> float:
         """Return the share of periods in which the quota made it wait; see :meth:`cores`."""
         within = [each for each in self._readings[of] if begin - _SECONDS <= each.time <= end + _SECONDS]
