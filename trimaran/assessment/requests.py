@@ -7,16 +7,17 @@ import numpy as np
 from runtime.kubernetes.workloads import Workload
 from scoring.arrays import Bools, Float64s, Int64s
 from trimaran.assessment.model import HOURS_A_MONTH, Amounts, Consumer, Prices
+from trimaran.simulator.use_rounds import ROUND_MINUTES
+from trimaran.traces.checks import mean_levels
 from trimaran.traces.history import MAX_LEVEL
 from trimaran.traces.recording.assembly import MIN_REQUESTS
-from trimaran.traces.trace import Trace
+from trimaran.traces.trace import RESOURCES, Trace
 from watcher.usage.learn.learner import WorkloadLearner
 from watcher.usage.learn.use_round import UseRound
 from watcher.usage.recommend.recommendation import RecommendationRule, recommend
 from watcher.usage.sources.known_autoscalers import KnownAutoscalers
 from watcher.workload_table import ContainerKey
 
-_ROUND_MINUTES = 5
 _BEGIN_SECONDS = 1_600_000_200  # of minute 0, if the trace does not say it; the learner's days end at midnight
 _MOST_DAYS = 7.0
 _KEPT_OF_DAYS = 0.9
@@ -100,12 +101,8 @@ def _sums(trace: Trace, owner: Int64s, count: int) -> tuple[Float64s, Float64s, 
     none = without_requests(trace)
     requested, used = np.zeros((2, count)), np.zeros((2, count))
     amounts = trace.cpu_request_milli / 1000, trace.memory_request_bytes.astype(np.float64)
-    for row, (amount, use) in enumerate(zip(amounts, (trace.use.cpu, trace.use.memory), strict=True)):
-        total = np.zeros(len(trace.pods))
-        has_use = ran > 0
-        if has_use.any():
-            total[has_use] = np.add.reduceat(use, trace.use.offsets[:-1][has_use], dtype=np.float64)
-        used[row] = np.bincount(owner, total * amount, count)
+    for row, (amount, resource) in enumerate(zip(amounts, RESOURCES, strict=True)):
+        used[row] = np.bincount(owner, mean_levels(trace, resource) * ran * amount, count)
         requested[row] = np.bincount(owner, np.where(none, 0.0, ran * amount), count)
     pods, bare = np.bincount(owner, ran, count), np.bincount(owner, ran * none, count)
     return requested / trace.minutes, used / trace.minutes, pods / trace.minutes, bare / trace.minutes
@@ -117,26 +114,22 @@ def _learned(trace: Trace, workloads: Sequence[Workload], owner: Int64s, begin: 
     offsets, arrival = trace.use.offsets[:-1], trace.arrival_minute
     ends = arrival + np.diff(trace.use.offsets)
     requests = np.stack([trace.cpu_request_milli / 1000, trace.memory_request_bytes])
-    for until in range(_ROUND_MINUTES, trace.minutes + 1, _ROUND_MINUTES):
-        since = until - _ROUND_MINUTES
+    for until in range(ROUND_MINUTES, trace.minutes + 1, ROUND_MINUTES):
+        since = until - ROUND_MINUTES
         pods = np.flatnonzero((arrival < until) & (ends > since))
         if not len(pods):
             continue
         first = np.maximum(arrival[pods], since)
         minutes = np.minimum(ends[pods], until) - first
-        place = np.cumsum(minutes) - minutes
-        at = np.repeat(offsets[pods] + first - arrival[pods] - place, minutes) + np.arange(minutes.sum())
-        cpu = np.add.reduceat(trace.use.cpu[at], place, dtype=np.float64) / minutes
-        memory = np.maximum.reduceat(trace.use.memory[at], place).astype(np.float64)
         measured = UseRound(
             time=float(begin + 60 * until),
-            seconds=60.0 * _ROUND_MINUTES,
+            seconds=60.0 * ROUND_MINUTES,
             keys=keys,
             container=owner[pods],
             revision=np.zeros(len(pods), np.int64),
             pods=np.ones(len(pods)),
             measured_seconds=60.0 * minutes,
-            use=np.stack([cpu, memory]) * requests[:, pods],
+            use=trace.use.in_spans(offsets[pods] + first - arrival[pods], minutes) * requests[:, pods],
             requests=requests[:, pods],
         )
         learner.observe(measured)

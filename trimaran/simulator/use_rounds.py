@@ -75,17 +75,10 @@ class UseRounds:
         ran = np.flatnonzero((minutes > 0) & continues)
         runs = [self._active[place] for place in ran.tolist()]
 
-        # Indices of each run's minutes in the trace's arrays of use.
         trace = self._cluster.trace
         first, minutes, pods = (trace.use.offsets[pods] + start - origins)[ran], minutes[ran], pods[ran]
-        begin = np.cumsum(minutes) - minutes
-        at = np.repeat(first - begin, minutes) + np.arange(minutes.sum())
-        cores, memory = np.zeros((2, len(ran)))
-        if len(ran):
-            cpu = np.add.reduceat(trace.use.cpu[at].astype(np.float64), begin) / minutes
-            cores = cpu * trace.cpu_request_milli[pods] / 1000
-            highest = np.maximum.reduceat(trace.use.memory[at].astype(np.float64), begin)
-            memory = highest * trace.memory_request_bytes[pods]
+        cpu, highest = trace.use.in_spans(first, minutes)
+        cores, memory = cpu * trace.cpu_request_milli[pods] / 1000, highest * trace.memory_request_bytes[pods]
         for place, run in enumerate(runs):
             if run.use is not None:
                 used = run.use[:, until - minutes[place] - run.start : until - run.start]

@@ -48,6 +48,20 @@ class PodUse:
     cpu: NDArray[np.floating[Any]]
     memory: NDArray[np.floating[Any]]
 
+    def in_spans(self, first: Int64s, minutes: Int64s) -> Float64s:
+        """Return the mean CPU use and the highest memory use in spans of minutes, shape (2, spans).
+
+        Args:
+            first: index of each span's first minute in ``cpu``, shape (spans,).
+            minutes: lengths of the spans, at least 1.
+        """
+        if not len(first):
+            return np.zeros((2, 0))
+        begin = np.cumsum(minutes) - minutes
+        at = np.repeat(first - begin, minutes) + np.arange(minutes.sum())
+        mean = np.add.reduceat(self.cpu[at].astype(np.float64), begin) / minutes
+        return np.stack([mean, np.maximum.reduceat(self.memory[at].astype(np.float64), begin)])
+
 
 @dataclass(frozen=True, eq=False)
 class Trace:
