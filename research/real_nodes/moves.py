@@ -56,6 +56,7 @@ class Move:
     """A move, and what the users of its workload felt. Loads are percent of a node, of 30 s before and after.
 
     Attributes:
+        seed: seed of the run.
         name: name of the evicted pod.
         source, target, landed_on: names of nodes.
         seconds: time from the eviction until the replacement was Ready.
@@ -65,6 +66,7 @@ class Move:
         slow_before: percentage of the workload's requests that took more than 50 ms in the minute before.
     """
 
+    seed: int
     name: str
     source: str
     target: str
@@ -82,9 +84,10 @@ class Move:
 
 @dataclass
 class ServiceMinute:
-    """Latency of a service in a minute, with the number of moves of its pods so far.
+    """Latency of a service in a minute.
 
     Attributes:
+        seed: seed of the run.
         service: name.
         minute: minute of the run; the rebalancer acts from the third one on.
         requests, failed: requests, and those without an answer.
@@ -93,6 +96,7 @@ class ServiceMinute:
         hottest: load of the hottest node in the minute, percent.
     """
 
+    seed: int
     service: str
     minute: int
     requests: int
@@ -169,37 +173,42 @@ def moves(options: argparse.Namespace) -> int:
                 requests = generator.result()
         time.sleep(_KNOWN_SECONDS)
         parts = [requests[requests[:, 0] == number] for number in range(len(plan))]
-        print(worst(parts, idle))
+        disturbance = worst(parts, idle)
+        print(disturbance)
         rows = [
-            _minute(name, minute, part, _hottest(recorder, cluster, begin + 60 * minute))
+            _minute(options.seed, name, minute, part, _hottest(recorder, cluster, begin + 60 * minute))
             for (minute, name), part in zip(plan, parts, strict=True)
         ]
         requests[:, 1] += generator.begin
         services = np.array([name for _, name in plan] + list(RATES))[requests[:, 0].astype(int)]
-        append_rows(options.folder / SERVICES, rows)
         felt = [
-            _move(each, requests[services == each.workload], recorder)
+            _move(options.seed, each, requests[services == each.workload], recorder)
             for each in found
             if each.ready_at and each.ready_at + 30 < begin + 60 * options.minutes
         ]
         print(f"{len(found)} moves, {len(felt)} of them complete")
+        kept = options.folder / "disturbed" if disturbance.is_too_large else options.folder
+        append_rows(kept / SERVICES, rows)
         if felt:
-            append_rows(options.folder / MOVES, felt)
-    return 0
+            append_rows(kept / MOVES, felt)
+    if disturbance.is_too_large:
+        print(f"disturbed: its rows are in {kept}; run it again")
+    return int(disturbance.is_too_large)
 
 
-def _minute(name: str, minute: int, requests: Floats, hottest: float) -> ServiceMinute:
-    return ServiceMinute(name, minute, len(requests), failures(requests), *latencies(requests), hottest)
+def _minute(seed: int, name: str, minute: int, requests: Floats, hottest: float) -> ServiceMinute:
+    return ServiceMinute(seed, name, minute, len(requests), failures(requests), *latencies(requests), hottest)
 
 
 def _hottest(recorder: Recorder, cluster: RealCluster, begin: float) -> float:
     return max(100 * recorder.cores(name, begin, begin + 60) / CORES for name in cluster.nodes)
 
 
-def _move(record: MoveRecord, requests: Floats, recorder: Recorder) -> Move:
+def _move(seed: int, record: MoveRecord, requests: Floats, recorder: Recorder) -> Move:
     """Return what the users of the workload of a move felt.
 
     Args:
+        seed: seed of the run.
         record: the move.
         requests: requests to the workload, with their intended times in Unix seconds.
         recorder: recorder of the nodes.
@@ -214,7 +223,7 @@ def _move(record: MoveRecord, requests: Floats, recorder: Recorder) -> Move:
     ]
     slow = round(latencies(around)[2] * len(around) / 100) if len(around) else 0
     return Move(
-        record.name, record.source, record.target, record.landed_on, end - begin, *loads, len(around),
+        seed, record.name, record.source, record.target, record.landed_on, end - begin, *loads, len(around),
         failures(around), slow, latencies(before)[2] if len(before) else 0.0,
     )  # fmt: skip
 
@@ -246,10 +255,14 @@ def _running(folder: Path, period_microseconds: int) -> Iterator[tuple[RealClust
 
 
 def moves_table(folder: Path) -> None:
-    """Print the moves, and the latency of all services in each minute."""
-    rows = read_rows(folder / SERVICES)
-    if not rows:
-        return
+    """Print the moves of each run, and the latency of all services in each minute."""
+    rows, made = read_rows(folder / SERVICES), read_rows(folder / MOVES)
+    for seed in sorted({row["seed"] for row in rows}, key=int):
+        print(f"\nseed {seed}")
+        _run_table([row for row in rows if row["seed"] == seed], [row for row in made if row["seed"] == seed])
+
+
+def _run_table(rows: list[dict[str, str]], made: list[dict[str, str]]) -> None:
     print("\n| minute | hottest node, % | requests | failed | over 50 ms, % | worst p99 of a service, ms |")
     print("|---:|---:|---:|---:|---:|---:|")
     for minute in sorted({int(row["minute"]) for row in rows}):
@@ -263,7 +276,7 @@ def moves_table(folder: Path) -> None:
         end="",
     )
     print("slow before, % |\n|---|---|---|---:|---:|---:|---:|---:|")
-    for row in read_rows(folder / MOVES):
+    for row in made:
         loads = {name: float(row[name]) for name in row if name.endswith(("_before", "_after"))}
         source = f"{row['source']}, {loads['source_before']:.0f}, {loads['source_after']:.0f}"
         target = f"{row['landed_on']}, {loads['target_before']:.0f}, {loads['target_after']:.0f}"

@@ -103,21 +103,23 @@ def deployment(
     }  # fmt: skip
 
 
-def single(name: str, worker: Mapping[str, Any], **spec: Any) -> dict[str, Any]:
-    """Return a pod of a container that is not restarted, with these fields of its spec."""
+def single(name: str, *containers: Mapping[str, Any], **spec: Any) -> dict[str, Any]:
+    """Return a pod of containers that are not restarted, with these fields of its spec."""
     return {
         "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "default"},
-        "spec": {"containers": [worker], "restartPolicy": "Never", "terminationGracePeriodSeconds": 1, **spec},
+        "spec": {"containers": list(containers), "restartPolicy": "Never", "terminationGracePeriodSeconds": 1, **spec},
     }  # fmt: skip
 
 
 def growing(node: Node) -> dict[str, Any]:
     """Return a pod ``growing`` on a node, which takes more and more of its memory, until the kubelet evicts it.
 
-    The kubelet looks every 10 s, so the memory grows slowly between its threshold and the limit of all pods.
+    The kubelet checks every 10 s. The pod needs 50 from its threshold to the node's limit, where the kernel would kill.
     """
-    worker = container({"cpu": "200m", "memory": "16Mi"}, MEMORY=node.memory_mebibytes, GROW=4)
-    return single("growing", worker, nodeName=node.name)
+    requests = {"cpu": "100m", "memory": "8Mi"}
+    grows = container(requests, MEMORY=node.memory_mebibytes, GROW=2)
+    holds = {**container(requests, MEMORY=node.memory_mebibytes * 2 // 5), "name": "holds"}
+    return single("growing", grows, holds, nodeName=node.name)
 
 
 def on_node(name: str) -> dict[str, Any]:

@@ -50,7 +50,7 @@ class Recorder:
             begin: Unix seconds.
             end: Unix seconds.
         """
-        readings = self._readings[of]
+        readings = list(self._readings[of])  # the thread appends to it
         times = [each.time for each in readings]
         assert times[0] <= begin + _SECONDS, f"{of} is recorded since {times[0]}"
         assert end <= times[-1] + _SECONDS, f"{of} is recorded until {times[-1]}"
@@ -107,7 +107,7 @@ class Recorder:
 
     def pods(self) -> list[str]:
         """Return the UIDs of all pods that were seen."""
-        return [each for each in self._readings if each not in self._cluster.nodes]
+        return [each for each in list(self._readings) if each not in self._cluster.nodes]
 
     def _run(self) -> None:
         while not self._end.wait(_SECONDS):

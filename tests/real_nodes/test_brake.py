@@ -2,8 +2,6 @@
 
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -17,7 +15,7 @@ from real_nodes.images import WORKER_IMAGE
 from real_nodes.measured_day import MeasuredDay
 from real_nodes.programs import container, deployment, grant_shipped_rights, growing, only, pods_of, running
 from real_nodes.recorder import Recorder
-from support.servers import wait_until
+from support.servers import run_trimaran, wait_until
 
 from trimaran.rebalancer.moves import MoveRecord
 
@@ -104,8 +102,9 @@ def test_a_replacement_that_cannot_start_stops_all_moves(
         wait_until(lambda: time.time() > quiet, "no pod moves", QUIET_SECONDS + 5)
         assert [each.landed_on for each in made(cluster)] == ["node-2"]
         assert day.loads()["node-1"] > 95
-        words = [sys.executable, "-m", "trimaran", "rebalance", "resume", "--kube-config", str(cluster.kubeconfig())]
-        subprocess.run(words, check=True, capture_output=True, timeout=60)
+        wait(lambda: "held" in {each["state"] for each in rebalancer.status()["moves"]}, "a move is only planned", 60)
+        resumed = run_trimaran("rebalance", "resume", "--kube-config", cluster.kubeconfig())
+        assert resumed.returncode == 0, resumed.stderr
         wait(lambda: len(made(cluster)) == 2, "the next pod moves", 90)
 
 
@@ -134,7 +133,7 @@ def test_a_replacement_on_a_hung_node_sets_the_brake(
     kubelet = cluster.nodes["node-2"].kubelet
     with rebalancing(cluster, day, {"timeout": 2 * QUIET_SECONDS}) as rebalancer:
         try:
-            rebalancer.process.wait_until(lambda: made(cluster), "a pod moves", 180)
+            rebalancer.process.wait_until(lambda: ledger(cluster), "a pod moves", 180)
             kubelet.pause()
             rebalancer.process.wait_until(lambda: brake_of(rebalancer), "the brake is set", 90)
             record_property("figures", str(brake_of(rebalancer)))
@@ -164,7 +163,9 @@ def test_no_pod_moves_to_a_node_short_of_memory(
             rebalancer.process.wait_until(searches, "it searches for moves", 120)
             cluster.api.create(growing(node))
             wait_until(is_short, "the node is short of memory", 180)
-        before, moves, found = searches(), made(cluster), 0
+        phases = {"Failed", "Succeeded"}
+        wait_until(lambda: cluster.api.get(f"{PODS}/growing")["status"]["phase"] in phases, "the pod is evicted")
+        before, moves, found = wait_until(searches, "it searches for moves"), made(cluster), 0
         while is_short():  # so it was when the moves were read
             assert not moves
             moves, found = made(cluster), searches() - before

@@ -481,7 +481,7 @@ def test_only_requests_around_a_move_count_for_its_users(script: ModuleType) -> 
         (1016, 70, 200),
     ]
     requests = np.array([[0, at, 0, took, status] for at, took, status in rows], np.float64)
-    move = moves._move(record, requests, Loads())
+    move = moves._move(7, record, requests, Loads())
     assert (move.requests, move.failed, move.slow, move.slow_before, move.seconds) == (3, 1, 2, 50, 5)
     assert (move.source_before, move.source_after, move.target_before, move.target_after) == (100, 80, 20, 40)
-    assert move.landed_on == "b"
+    assert (move.seed, move.landed_on) == (7, "b")

@@ -118,7 +118,7 @@ class Rebalancer:
         self._was_acting = False
         self._failing: dict[str, float] = {}  # by UID of a replacement that cannot start: uptime of its first failure
         self._hold = ""  # why no further pod moves now
-        self.published = PublishedPlan(MovePlan(nothing="no search yet"), None, schedule.acts, Ledger())
+        self.published = self._unsearched()
 
     def run_cycle(self) -> bool:
         """Follow the evicted pods, and search for moves if a trigger fires; return whether the watches are synced."""
@@ -143,6 +143,9 @@ class Rebalancer:
         except REQUEST_FAILURES as error:
             self._outage.failed(f"the ledger cannot be read or written: {describe(error).reason}")
         return True
+
+    def _unsearched(self) -> PublishedPlan:
+        return PublishedPlan(MovePlan(nothing="no search yet"), None, self._schedule.acts, Ledger())
 
     def _can_judge(self) -> bool:
         """Return whether the watches are fresh and the clock did not jump, so that pods and their ages are known."""
@@ -204,6 +207,8 @@ class Rebalancer:
         acts = self._schedule.acts and ledger.brake is None
         if acts != self._was_acting:
             self._looks.forget()
+        if acts and not self._was_acting:  # what was only planned under the brake must not delay what is made after it
+            self._observed, self.published = Ledger(), self._unsearched()
         self._was_acting = acts
         passed = self._uptime() - self._searched_at
         if acts and self._hold:
@@ -230,7 +235,7 @@ class Rebalancer:
     def _search(self, look: ClusterLook, ledger: Ledger, term: int | None, *, acts: bool) -> None:
         """Search for moves, and make or report them."""
         rules = self._rules if acts else replace(self._rules, holdout_percent=0.0)
-        records = self._counting(ledger, acts=acts)
+        records = self._counting(ledger)
         plan = plan_moves(look, records, rules, self._looks, self._costs)
         counts = self.counts
         counts.searches, counts.planned, counts.hot = counts.searches + 1, len(plan.moves), len(plan.hot)
@@ -314,14 +319,12 @@ class Rebalancer:
             _log.warning("the clock jumped: no moves for an hour", extra={"seconds": round(offset - self._offset)})
         self._offset = offset
 
-    def _counting(self, ledger: Ledger, *, acts: bool) -> list[MoveRecord]:
-        """Return the moves that caps and cooldowns count: while no pod moves, moves that are only planned, too."""
-        if acts:  # moves that were planned under the brake were not made: they must not delay those after it
-            return list(ledger.records)
+    def _counting(self, ledger: Ledger) -> list[MoveRecord]:
+        """Return the moves that caps and cooldowns count; a move that was only planned counts as made."""
         return [*ledger.records, *(each.changed(state=MoveState.LANDED) for each in self._observed.records)]
 
     def _publish(self, plan: MovePlan, look: ClusterLook | None, ledger: Ledger, *, acts: bool) -> None:
         running = 0 if look is None else len(look.running)
-        caps = Caps(self._rules.caps, self._counting(ledger, acts=acts), running, self._clock()).usage()
+        caps = Caps(self._rules.caps, self._counting(ledger), running, self._clock()).usage()
         merged = ledger.put_all(self._observed.records)
         self.published = PublishedPlan(plan, look, acts, merged, caps)

@@ -569,7 +569,7 @@ def test_the_brake_survives_a_restart_and_stops_all_moves() -> None:
 
 
 def test_moves_planned_under_the_brake_delay_none_after_it() -> None:
-    """Under the brake each move is reported once; after the brake the same pods move, as caps and cooldowns allow."""
+    """Moves are planned under the brake; after it the same pods move, and nothing is left of what was only planned."""
     controlled = Controlled(hot_and_cold())
     store = controlled.api.store
     store.write(store.read().with_brake(Brake(BrakeReason.STOPPED, "stopped by a person", NOW)))
@@ -580,6 +580,20 @@ def test_moves_planned_under_the_brake_delay_none_after_it() -> None:
     store.write(store.read().with_brake(None))
     controlled.run()
     assert controlled.api.evicted[0] in planned
+    assert MoveState.HELD not in {each.state for each in controlled.rebalancer.published.ledger.records}
+
+
+def test_the_plan_under_the_brake_is_forgotten_with_it() -> None:
+    """Until the first search after the brake nobody reads that a move is planned, or refused because of one."""
+    controlled = Controlled(hot_and_cold())
+    store = controlled.api.store
+    store.write(store.read().with_brake(Brake(BrakeReason.STOPPED, "stopped by a person", NOW)))
+    controlled.run()
+    assert controlled.rebalancer.published.plan.moves
+    store.write(store.read().with_brake(None))
+    controlled.run(seconds=1)
+    published = controlled.rebalancer.published
+    assert (published.acts, published.plan.nothing, published.plan.moves) == (True, "no search yet", ())
 
 
 def test_a_person_stops_between_search_and_eviction() -> None:
