@@ -10,7 +10,9 @@ _SECONDS = 15
 
 
 class MeasuredDay(PodUse):
-    """A made-up watcher: each pod used all day the CPU and memory that its control group uses now; a context manager.
+    """A made-up watcher: each pod used all day the CPU and memory that its control group uses now.
+
+    Use it as a context manager.
 
     Args:
         cluster: cluster with the pods.
