@@ -1,6 +1,8 @@
 """Leader election: one holder at a time, whatever the API server answers and however long the process is stopped."""
 
+import socket
 import time
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -9,6 +11,7 @@ from support.nodes_api import NodesApi, http_error
 from support.ports import nowhere
 
 from runtime.controller.leadership import Leadership
+from runtime.controller.own_lease import open_lease
 from runtime.kubernetes.api import ApiServerConfig, KubernetesApi
 from runtime.kubernetes.leader_election import Lease, uptime
 
@@ -41,7 +44,12 @@ def test_one_of_two_holds_the_lease() -> None:
 def test_the_lease_is_taken_over_when_it_expires() -> None:
     """The other candidate takes over an expired Lease, and the old holder has given up by then."""
     both = Contenders()
+    both.one.renew()
+    (lease,) = both.api.leases.values()
+    lease["spec"]["acquireTime"] = acquired = "2026-01-01T00:00:00.000000Z"
     both.renew()
+    (lease,) = both.api.leases.values()
+    assert lease["spec"]["acquireTime"] == acquired
     for _ in range(2):
         both.now += 5
         assert not both.other.renew()
@@ -51,6 +59,7 @@ def test_the_lease_is_taken_over_when_it_expires() -> None:
     assert both.one.renew() is False
     (lease,) = both.api.leases.values()
     assert (lease["spec"]["holderIdentity"], lease["spec"]["leaseTransitions"]) == ("other", 1)
+    assert abs(datetime.fromisoformat(lease["spec"]["acquireTime"]) - datetime.now(UTC)).total_seconds() < 60
 
 
 def test_a_stopped_holder_releases_the_lease() -> None:
@@ -88,7 +97,7 @@ def test_one_of_two_simultaneous_candidates_wins() -> None:
         return send(method, path, *rest)
 
     both.api.send = late  # type: ignore[method-assign]
-    assert not both.one.renew()
+    assert not both.one.acquire()  # which raises after a failure
     assert retried == ["POST"]
 
 
@@ -152,10 +161,22 @@ def test_the_problem_of_a_lease_ends_with_the_next_answer() -> None:
 def test_the_reason_of_a_failed_renewal_is_short(caplog: pytest.LogCaptureFixture) -> None:
     """While the API server is down, the log has the operating system's reason, not the library's exceptions."""
     api = KubernetesApi(ApiServerConfig(address=nowhere()))
-    lease = Lease(api, "trimaran", "trimaran", "one", 15)
+    lease = Lease(api, "kube-system", "trimaran", "one", 15)
     Leadership(lease, 15, lambda: None).run_once()
     assert not lease.renew()
-    assert [record.__dict__["error"] for record in caplog.records] == ["Connection refused"]
+    (record,) = caplog.records
+    path = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/trimaran"
+    assert (record.__dict__["error"], record.__dict__["lease"]) == ("Connection refused", path)
+
+
+def test_a_lease_from_settings_is_held_by_the_host() -> None:
+    """Namespace, name and duration are those of the settings, and the holder's identity begins with the host's name."""
+    api = NodesApi()
+    assert open_lease(api, "kube-system", "trimaran-nodes", 9).renew()
+    ((path, lease),) = api.leases.items()
+    assert path.endswith("/namespaces/kube-system/leases/trimaran-nodes")
+    assert lease["spec"]["holderIdentity"].startswith(f"{socket.gethostname()}_")
+    assert lease["spec"]["leaseDurationSeconds"] == 9
 
 
 def test_uptime_counts_suspension() -> None:

@@ -39,7 +39,7 @@ def test_a_failed_turn_is_logged_once_for_each_cause(caplog: pytest.LogCaptureFi
 
 @pytest.mark.parametrize("part", ["cycle", "Lease"])
 def test_a_controller_that_fails_says_so_and_goes_on(part: str) -> None:
-    """While cycles or renewals raise, the reason is known to the readiness probe, and the threads stay alive."""
+    """While cycles or renewals raise, the readiness probe knows the reason, and the threads, daemons, stay alive."""
     broken, cycles = [True], [0]
 
     def cycle() -> bool:
@@ -60,10 +60,29 @@ def test_a_controller_that_fails_says_so_and_goes_on(part: str) -> None:
     try:
         wait_until(lambda: "RuntimeError: odd object" in threads.failure, "it is known")
         assert threads.is_alive()
+        assert {each.name for each in threading.enumerate() if each.daemon} >= {"cycle", "lease"}
         broken[0], before = False, cycles[0]
         wait_until(lambda: not threads.failure and cycles[0] > before, "it works again")
     finally:
         threads.stop()
+
+
+@pytest.mark.parametrize(("interval", "first"), [(60.0, 0.5), (0.1, 0.1)])
+def test_a_cycle_that_did_not_run_is_tried_again_soon(interval: float, first: float) -> None:
+    """A controller does not wait a whole interval for its first inputs; later it does."""
+    waits: list[float | None] = []
+
+    class Stop(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            waits.append(timeout)
+            if len(waits) == 3:
+                self.set()
+            return self.is_set()
+
+    loop = LeaderElectedLoop(None, lambda: len(waits) == 1, interval)
+    loop._stop = Stop()
+    loop._run()
+    assert waits == [first, interval, interval]
 
 
 @pytest.mark.parametrize("kind", [SystemExit, KeyboardInterrupt, GeneratorExit])
