@@ -247,10 +247,11 @@ def test_only_cpu_and_memory_are_required():
 
 
 def test_grades_can_be_counted():
-    """The judgment counts nodes by grade."""
+    """The judgment counts nodes by grade, and lists the predicted ones."""
     nodes, received = cluster("b", "c", c=NOW - 60)
-    counts = FallbackPolicy().judge(nodes, received, NOW).counts()
-    assert counts == {"measured": 2, "avoided": 1, "predicted": 1}
+    judgment = FallbackPolicy().judge(nodes, received, NOW)
+    assert judgment.counts() == {"measured": 2, "avoided": 1, "predicted": 1}
+    assert judgment.predicted.tolist() == [2]
 
 
 def test_a_judgment_of_other_nodes_is_refused():

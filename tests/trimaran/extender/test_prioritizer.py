@@ -55,8 +55,11 @@ def prioritizing(
 def test_a_less_loaded_node_scores_higher() -> None:
     """The profile of the pod's scheduler orders the candidates by load."""
     with prioritizing(StaticView(*LOADS), SettableMetrics(LOADS)) as prioritizer:
+        began = time.monotonic()
         answer = prioritizer.answer(args(*LOADS))
     assert answer.outcome is PrioritizeOutcome.SCORED
+    assert answer.details is not None
+    assert 0 < answer.details.waited_seconds + answer.details.scored_seconds <= time.monotonic() - began
     scores = answer.scores
     assert list(scores) == list(LOADS)
     assert 500 >= scores["node-2"] > scores["node-3"] > scores["node-1"] >= 0
@@ -278,12 +281,14 @@ def test_late_scores_are_neutral() -> None:
     """While the view is locked answers come at the deadline, and their pods are not assumed later."""
     view = StaticView(*LOADS)
     options = PrioritizerOptions(deadline_seconds=0.01)
-    with prioritizing(view, SettableMetrics(LOADS), options) as prioritizer:
-        with view.lock, ThreadPoolExecutor(1) as other:
-            answers = [other.submit(prioritizer.answer, args(*LOADS, pod=f"pod-{n}")).result() for n in range(3)]
-        assert [answer.outcome for answer in answers] == [PrioritizeOutcome.DEADLINE] * 3
-        assert {score for answer in answers for score in answer.scores.values()} == {NEUTRAL}
-        prioritizer._preparer.thread.submit(int).result(20)
+    with prioritizing(view, SettableMetrics(LOADS), options) as prioritizer, ThreadPoolExecutor(1) as other:
+        for _ in range(2):  # before and after the profiles are prepared
+            with view.lock:
+                pods = [args(*LOADS, pod=f"pod-{n}") for n in range(3)]
+                answers = [other.submit(prioritizer.answer, each).result(5) for each in pods]
+            assert [answer.outcome for answer in answers] == [PrioritizeOutcome.DEADLINE] * 3
+            assert {score for answer in answers for score in answer.scores.values()} == {NEUTRAL}
+            prioritizer._preparer.thread.submit(int).result(20)
     assert view.assumed == []
 
 
