@@ -14,6 +14,7 @@ from runtime.kubernetes.objects import Node, Pod, ResourceList
 from runtime.kubernetes.scheduling_rules import SchedulingRules
 from scoring import NodeResourcesFit, Profile
 from trimaran.scheduler.framework.decisions import Bind, Decision, Unschedulable, Waiting
+from trimaran.scheduler.framework.extension_points import Rejection, ReservePlugin
 from trimaran.scheduler.framework.gang_directory import GangDirectory
 from trimaran.scheduler.framework.priority_sort import PrioritySort
 from trimaran.scheduler.framework.profile import SchedulerProfile
@@ -292,29 +293,61 @@ def test_a_gang_that_may_preempt_is_tried() -> None:
 
 def test_an_approved_pod_is_due_at_once() -> None:
     """A replay, which asks for the next time, binds the whole gang in the minute in which its last pod gets a node."""
-    scheduler = machine([2])
-    put_gang(scheduler, 2, 2)
+    scheduler = machine([3])
+    put_gang(scheduler, 3, 3)
     made = []
     while (due_at := scheduler.next_at()) is not None and due_at < 1.0:
         made.append(scheduler.next(0.0))
-    assert bound(filter(None, made)) == ["a0", "a1"]
+    assert bound(filter(None, made)) == ["a0", "a1", "a2"]
 
 
 def test_groups_of_kubernetes_are_placed_in_one_cycle_or_not_at_all() -> None:
-    """No pod of a gang that does not fit counts afterwards, and a gang that fits is decided without a wait."""
+    """No pod of a gang that does not fit counts afterwards, and a gang that fits is decided without a wait.
+
+    Once too few pods are left to complete the gang, they are not tried.
+    """
     scheduler = machine([2, 1])
     scheduler.put_other(IN_TREE, in_tree_group("g", 4), 0.0)
-    for number in range(4):
-        scheduler.put_pod(member(f"g{number}", "g"), 0.0)
+    for number, millicores in enumerate((1000, 1000, 3000, 1000)):
+        scheduler.put_pod(member(f"g{number}", "g", millicores=millicores), 0.0)
     first = scheduler.next(0.0)
     assert isinstance(first, Unschedulable)
     assert first.needs_room
-    expected = "gang default/g does not fit as a whole: 3 of the 4 pods it needs fit; default/g3 has no node: "
+    expected = "gang default/g does not fit as a whole: 2 of the 4 pods it needs fit; default/g2 has no node: "
     assert first.message == f"{expected}2 Insufficient cpu"
     assert scheduler.state.table.pod_counts.tolist() == [0, 0]
     assert refusals(decisions(scheduler, 0.0)).keys() == {"g1", "g2", "g3"}
-    scheduler.put_node(node("n2", 1000), 20.0)
+    scheduler.put_node(node("n2", 5000), 20.0)
     assert [type(each) for each in decisions(scheduler, 20.0)] == [Bind] * 4
+
+
+class OnlyOne(ReservePlugin):
+    """Has one of what pods need."""
+
+    name = "OnlyOne"
+
+    def __init__(self) -> None:
+        self.taken = False
+
+    def reserve(self, pod: Pod, node_name: str) -> Rejection | None:
+        taken, self.taken = self.taken, True
+        return Rejection("none is left") if taken else None
+
+    def unreserve(self, pod: Pod, node_name: str) -> None:
+        pass
+
+
+def test_a_pod_beyond_the_least_number_may_be_refused() -> None:
+    """The pods of a gang that got a node are bound, and another one is Unschedulable for its own reason."""
+    scheduler = machine([4])
+    scheduler.profiles["ours"] = replace(scheduler.profiles["ours"], reserve=(OnlyOne(),))
+    scheduler.put_other(IN_TREE, in_tree_group("g", 1), 0.0)
+    for number in range(2):
+        scheduler.put_pod(member(f"g{number}", "g"), 0.0)
+    made = decisions(scheduler, 0.0)
+    assert bound(made) == ["g0"]
+    assert refusals(made) == {"g1": Unschedulable(member("g1", "g"), "none is left")}
+    assert scheduler.state.table.pod_counts.tolist() == [1]
 
 
 def test_an_incomplete_group_of_kubernetes_is_held_and_a_basic_one_is_not() -> None:
@@ -330,8 +363,9 @@ def test_an_incomplete_group_of_kubernetes_is_held_and_a_basic_one_is_not() -> N
     assert held["g-0"].message == "1 of 2 pods of gang default/g exist"
     assert held["missing-0"].message == "PodGroup default/missing does not exist"
     assert not any(each.needs_room for each in held.values())
-    scheduler.put_pod(member("g-1", "g"), 1.0)
-    assert bound(decisions(scheduler, 1.0)) == ["g-0", "g-1"]
+    assert scheduler.next(100.0) is None
+    scheduler.put_pod(member("g-1", "g"), 100.0)
+    assert bound(decisions(scheduler, 100.0)) == ["g-0", "g-1"]
 
 
 def test_a_gang_of_two_schedulers_is_left_alone() -> None:

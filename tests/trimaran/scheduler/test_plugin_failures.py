@@ -268,6 +268,16 @@ def test_a_preemption_that_nobody_can_carry_out_nominates_no_pod(answer: Callabl
     assert not scheduler.state.table.occupancy.nominated
 
 
+def test_a_plugin_that_fails_for_a_pod_that_is_gone_does_not_keep_it() -> None:
+    """Plugins are called for each pod that leaves; the pod no longer counts whatever they raise."""
+    scheduler, fragile = scheduler_of(lambda *_: None, 1, 1)
+    fragile.pod_gone = lambda uid: {}[uid]  # type: ignore[method-assign]
+    scheduler.put_pod(replace(pod("p"), node_name="n0"), 0.0)
+    scheduler.drop_pod("p", 1.0)
+    assert scheduler.state.table.pod_counts.tolist() == [0]
+    assert scheduler.failures.counts == {("Fragile", "PodGone"): 1}
+
+
 @pytest.mark.parametrize("score", [float("nan"), 50.0, -1, 101, np.ones(2), "50"])
 def test_an_equal_score_outside_the_range_is_a_failure(score: object, monkeypatch: pytest.MonkeyPatch) -> None:
     """A score that is equal on all nodes is checked like scores of single nodes."""

@@ -10,8 +10,10 @@ from support.scheduler_rooms import Room, decisions
 
 from runtime.kubernetes.objects import Container as PodContainer
 from runtime.kubernetes.objects import Node, Pod, ResourceList
-from scoring import FallbackPolicy, NodeResourcesFit, NodeTable, Profile
-from scoring.plugins.filtering import FilterVerdict
+from scoring import FallbackPolicy, MetricsTable, NodeResourcesFit, NodeTable, Profile
+from scoring.plugins.base import EVERY_ROW, Rows
+from scoring.plugins.filtering import FilterPlugin, FilterVerdict
+from scoring.plugins.taint_toleration import TaintToleration
 from trimaran.scheduler.framework.decisions import Bind, Decision, Prepare, Unschedulable, Waiting
 from trimaran.scheduler.framework.extension_points import (
     PermitPlugin,
@@ -39,7 +41,8 @@ def pod(name: str, millicores: int = 400, **fields: object) -> Pod:
 
 
 def machine(*nodes: Node, **plugins: object) -> Scheduler:
-    profile = SchedulerProfile(Profile.of(NodeResourcesFit()), filters=(Room(),), **plugins)  # type: ignore[arg-type]
+    plugins = {"filters": (Room(),), **plugins}
+    profile = SchedulerProfile(Profile.of(NodeResourcesFit()), **plugins)  # type: ignore[arg-type]
     profile = replace(profile, scores=replace(profile.scores, scheduler_name="ours"))
     scheduler = Scheduler([profile], np.random.default_rng(0))
     scheduler.replace_nodes(nodes, 0.0)
@@ -132,11 +135,13 @@ def test_a_pod_that_somebody_else_bound_is_not_bound_again() -> None:
 
 
 class Two(PermitPlugin):
-    """Lets pods wait until there are two."""
+    """Lets pods wait until there are two, and rejects those of negative priority."""
 
     name = "Two"
 
     def permit(self, pod: Pod, node_name: str, waiting: WaitingPods, now: float) -> Wait | Rejection | None:
+        if pod.priority < 0:
+            return Rejection("never")
         if not waiting.by_uid:
             return Wait(30.0)
         for uid in waiting.by_uid:
@@ -145,17 +150,20 @@ class Two(PermitPlugin):
 
 
 def test_pods_wait_for_each_other_or_time_out() -> None:
-    """Waiting pods are bound together, or rejected at their time-out."""
-    scheduler = machine(node("a"), permit=(Two(),))
+    """Waiting pods are prepared together, or rejected at their time-out, which may come before that of the others."""
+    scheduler = machine(node("a"), permit=(Two(),), pre_bind=(OneVolume(),))
     scheduler.put_pod(pod("p"), 0.0)
     assert isinstance(scheduler.next(0.0), Waiting)
+    assert scheduler.in_flight == 0
     assert scheduler.next(1.0) is None
     assert scheduler.next_at() == 30.0
     scheduler.put_pod(pod("q"), 2.0)
     assert [decision.pod.name for decision in decisions(scheduler, 2.0)] == ["q", "p"]
+    scheduler.prepared("default/q", 2.0)
 
     scheduler.put_pod(pod("r", 100), 3.0)
     assert isinstance(scheduler.next(3.0), Waiting)
+    assert scheduler.next_at() == 33.0
     late = scheduler.next(33.0)
     assert isinstance(late, Unschedulable)
     assert late.message == "Two did not permit the pod in time"
@@ -163,16 +171,29 @@ def test_pods_wait_for_each_other_or_time_out() -> None:
     assert scheduler.state.table.pod_counts.tolist() == [2]
 
 
-def test_a_deleted_waiting_pod_frees_its_room() -> None:
-    """A pod that is deleted while it waits no longer counts."""
+@pytest.mark.parametrize("bound", [False, True])
+def test_a_waiting_pod_that_is_deleted_or_bound_waits_no_longer(*, bound: bool) -> None:
+    """A pod that is deleted while it waits no longer counts; one that somebody binds to its node counts there."""
     scheduler = machine(node("a"), permit=(Two(),))
     scheduler.put_pod(pod("p"), 0.0)
     decision = scheduler.next(0.0)
     assert isinstance(decision, Waiting)
-    scheduler.drop_pod(decision.pod.uid, 1.0)
-    assert scheduler.state.table.pod_counts.tolist() == [0]
+    if bound:
+        scheduler.put_pod(replace(decision.pod, node_name="a"), 1.0)
+    else:
+        scheduler.drop_pod(decision.pod.uid, 1.0)
+    assert scheduler.state.table.pod_counts.tolist() == [bound]
+    assert not scheduler.waiting.by_uid
     assert scheduler.in_flight == 0
     assert scheduler.next_at() is None
+
+
+def test_a_pod_that_permit_rejects_frees_its_room() -> None:
+    """The decision has the plugin's reason, and says as the plugin does that no new node would help."""
+    scheduler = machine(node("a"), permit=(Two(),))
+    scheduler.put_pod(pod("p", priority=-1), 0.0)
+    assert scheduler.next(0.0) == Unschedulable(pod("p", priority=-1), "never", needs_room=False)
+    assert scheduler.state.table.pod_counts.tolist() == [0]
 
 
 class OneVolume(ReservePlugin, PreBindPlugin):
@@ -218,6 +239,8 @@ def test_a_pod_is_bound_once_the_effect_of_its_writes_is_visible() -> None:
     bind = scheduler.next(1.1)
     assert isinstance(bind, Bind)
     assert bind.pod.name == "p"
+    scheduler.put_pod(replace(bind.pod, node_name="a"), 1.2)  # the watch may be faster than the answer
+    assert volume.held == bind.pod.uid
 
 
 @pytest.mark.parametrize("answer", [Rejection("the volume failed"), False])
@@ -321,8 +344,53 @@ def test_the_end_of_a_nomination_requeues_pods() -> None:
     assert [type(decision) for decision in decisions(scheduler, 0.0)] == [Unschedulable] * 2
     post_filter.ends = True
     scheduler.put_pod(replace(large, labels={"tier": "web"}), 20.0)
-    assert [decision.pod.name for decision in decisions(scheduler, 20.0)] == ["large", "small"]
-    assert scheduler.in_flight == 1
+    refused = scheduler.next(20.0)
+    assert isinstance(refused, Unschedulable)
+    assert refused.pod.name == "large"
+    assert scheduler.queue.counts == {"active": 1, "backoff": 0, "unschedulable": 1, "gated": 0}  # not large itself
+    assert isinstance(scheduler.next(20.0), Bind)
+
+
+class Cool(FilterPlugin):
+    """Refuses all nodes while they are hot."""
+
+    name = "Cool"
+    reads_metrics = True
+    requeued_by = frozenset()
+
+    def __init__(self) -> None:
+        self.is_hot = True
+
+    def filter(self, pod: Pod, nodes: NodeTable, rows: Rows = EVERY_ROW) -> FilterVerdict:
+        return FilterVerdict(np.full(len(nodes), not self.is_hot)[rows], "hot")
+
+
+def test_metrics_requeue_only_the_pods_that_a_filter_refused_by_metrics() -> None:
+    """A pod waits for the events of the filters that refused it, not for those of the profile's other filters."""
+    cool = Cool()
+    scheduler = machine(node("a"), filters=(Room(), cool))
+    for name, millicores in (("large", 2000), ("small", 400)):
+        scheduler.put_pod(pod(name, millicores), 0.0)
+    assert len(decisions(scheduler, 0.0)) == 2
+    cool.is_hot = False
+    scheduler.use_load(MetricsTable.empty(scheduler.state.table))
+    assert scheduler.queue.counts == {"active": 0, "backoff": 1, "unschedulable": 1, "gated": 0}
+    assert isinstance(scheduler.next(20.0), Bind)
+
+
+def test_a_pod_waits_for_the_first_node_and_for_known_requests() -> None:
+    """Without any node, or only with nodes whose free room is not known, a pod is not tried again and again."""
+    scheduler = machine(filters=(Room(), TaintToleration()))
+    scheduler.put_pod(pod("p"), 0.0)
+    assert isinstance(scheduler.next(0.0), Unschedulable)
+    assert scheduler.next(20.0) is None
+    scheduler.mark_unknown("a", 20.0, is_unknown=True)
+    scheduler.put_node(node("a"), 20.0)
+    refused = scheduler.next(20.0)
+    assert isinstance(refused, Unschedulable)
+    assert "1 nodes get no pods, because they have a pod whose requests are not known: a." in refused.message
+    scheduler.mark_unknown("a", 40.0, is_unknown=False)
+    assert isinstance(scheduler.next(40.0), Bind)
 
 
 def test_nothing_is_placed_twice_or_lost_in_random_sequences() -> None:

@@ -54,8 +54,8 @@ def test_backoff_doubles_from_one_second_to_ten() -> None:
     """Each failed attempt doubles the wait, up to ten seconds."""
     queue = queue_of(Pod("a"))
     waits, now = [], 0.0
-    for _ in range(6):
-        entry = queue.pop(now)
+    for number in range(6):
+        entry = queue.pop(now) if number % 2 else queue.take("default/a")
         assert entry is not None
         queue.retry(entry, now)
         due = queue.next_at()
@@ -128,6 +128,16 @@ def test_a_time_requeues_an_unschedulable_pod_without_an_event() -> None:
     fail(queue, 20.0, "Fit")
     assert popped(queue, 30.0) == []
     assert queue.next_at() == 320.0
+
+
+def test_a_time_without_a_refusal_replaces_the_backoff() -> None:
+    """It counts up to the time after which every pod is tried again."""
+    for retry_at, due in ((0.5, 0.5), (20.0, 20.0), (1e9, 300.0)):
+        queue = queue_of(Pod("a"))
+        entry = queue.pop(0.0)
+        assert entry is not None
+        queue.retry(entry, 0.0, retry_at=retry_at)
+        assert queue.next_at() == due
 
 
 def test_a_changed_pod_is_tried_again_but_a_new_nomination_is_no_change() -> None:

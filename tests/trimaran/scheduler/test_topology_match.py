@@ -81,11 +81,17 @@ def test_amounts_of_any_size_are_compared_and_scored(strategy: str) -> None:
 
 
 def test_a_topology_that_comes_later_counts() -> None:
-    """Upstream ignores a topology that is made after the start (issue 967); here it also requeues the pod."""
+    """Upstream ignores a topology that is made after the start (issue 967); here it also requeues the pod.
+
+    So does one that is deleted.
+    """
     machine = cluster(topology("a", "1"), topology("b", "1"))
     assert "cannot align" in machine.place(guaranteed("pod", "4"))["pod"]
     machine.scheduler.put_other(*topology("b", "8"), machine.now)
     assert outcomes(machine.decide(10.0)) == {"pod": "b"}
+    assert "cannot align" in machine.place(guaranteed("large", "12"))["large"]
+    machine.scheduler.drop_other(*topology("a", "1"), machine.now)
+    assert outcomes(machine.decide(10.0)) == {"large": "a"}
 
 
 def test_pods_that_the_topology_does_not_know_yet_count_in_every_numa_node() -> None:

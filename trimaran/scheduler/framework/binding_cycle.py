@@ -162,11 +162,11 @@ class BindingCycle:
             self._preparing.add(uid)
             self._placed[uid].until = now + _PREPARE_SECONDS
 
-    def bound(self, uid: str) -> bool:
-        """Record that the API server accepted the Binding of a pod; return whether it was decided."""
+    def bound(self, uid: str) -> None:
+        """Record that the API server accepted the Binding of a pod."""
         placed = self._take(uid)
         if placed is None:
-            return False
+            return
         pod = placed.decision.pod
         for plugin in self._profiles[pod.scheduler_name].post_bind:
             try:
@@ -174,7 +174,6 @@ class BindingCycle:
                     plugin.post_bind(pod, placed.decision.node_name)
             except Exception as error:  # noqa: BLE001  the pod is bound, which nothing can undo
                 self._failures.record(error)
-        return True
 
     def forget(self, uid: str) -> str:
         """Forget a decided pod without undoing its reservations; return its node, empty if the pod is not decided."""
@@ -232,7 +231,7 @@ class BindingCycle:
 
     def _settle(self, now: float) -> None:
         """Queue the decisions on pods whose wait has ended."""
-        for pod, node_name, plugin, rejection in self.waiting.settle(now) if self.waiting.by_uid else ():
+        for pod, node_name, plugin, rejection in self.waiting.settle(now):
             placed = self._placed[pod.uid]
             if rejection is None:
                 self._approved.append(self._approve(placed, now))

@@ -139,7 +139,7 @@ class GroupCycle:
         if attempt.feasibility is not None:
             return self._cycle.refuse(attempt.entry, profile, attempt.feasibility, now)
         self._queue.retry(attempt.entry, now, attempt.refused_by)
-        return Unschedulable(attempt.entry.pod, attempt.message, needs_room=True)
+        return Unschedulable(attempt.entry.pod, attempt.message)
 
     def _give_up(self, gang: Gang, attempts: list[_Attempt], now: float) -> list[Decision]:
         """Take back all pods of a gang that does not fit as a whole.
@@ -157,7 +157,7 @@ class GroupCycle:
             message += f"; {failed.entry.pod.namespace}/{failed.entry.pod.name} has no node: {failed.message}"
         for each in attempts:
             self._queue.retry(each.entry, now, refused_by)
-        return [Unschedulable(each.entry.pod, message, needs_room=True) for each in attempts]
+        return [Unschedulable(each.entry.pod, message) for each in attempts]
 
 
 def _incomplete(gang: Gang) -> str:

@@ -298,8 +298,8 @@ class Scheduler:
 
     def bound(self, uid: str) -> None:
         """Record that the API server accepted the Binding of a pod."""
-        if self._binding.bound(uid):
-            self._nominations.forget(uid)
+        self._binding.bound(uid)
+        self._nominations.forget(uid)
 
     def not_bound(self, uid: str, now: float) -> None:
         """Record that the Binding of a pod, or a write before it, failed; the pod is tried again after a backoff."""
