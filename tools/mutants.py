@@ -18,16 +18,19 @@ import argparse
 import hashlib
 import os
 import re
+import signal
 import subprocess
 import sys
 import tomllib
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from itertools import pairwise
 from math import ceil
 from pathlib import Path
-from time import process_time
+from threading import Thread
+from time import process_time, sleep
 from typing import Any
 
 import libcst as cst
@@ -41,11 +44,13 @@ from mutmut.runners.harness import PytestRunner
 from mutmut.state import state
 from mutmut.stats import save_stats, status_by_exit_code
 from mutmut.utils.format_utils import mangled_name_from_mutant_name
+from mutmut.workers import isolation
 from mutmut.workers.isolation import ForkRunner
 
 ROOT = Path(__file__).resolve().parents[1]
 PLANTED = "__mutmut_1"  # the first mutant of each function raises
 _MOST_SECONDS = 5.0  # processor time of tests for one mutant
+_LONGEST = timedelta(minutes=10)  # for one mutant
 _CANNOT_RUN = 35  # mutmut's "suspicious"
 #: Calls and counters that are no behavior: logs, metrics, and reports for people.
 _SILENT = re.compile(r"\b_?(log|logger|logging|warnings|counts|counters|metrics|telemetry|reporter|terminal)\b")
@@ -335,9 +340,23 @@ def _find_tests(runner: ForkRunner, modules: list[str], tests: list[str]) -> Non
     known.write_text(digest)
 
 
+def _end_waiting(runner: ForkRunner) -> None:
+    """End each mutant that waits for ever.
+
+    mutmut itself signals the number that the process had, also long after its end: it killed other programs.
+    """
+    while True:
+        sleep(5)
+        for pid, worker in list(runner._running.items()):
+            if datetime.now() - worker.start_time > _LONGEST:  # noqa: DTZ005  as mutmut's
+                os.kill(pid, signal.SIGXCPU)
+
+
 def _run(names: list[str], jobs: int, modules: list[str], tests: list[str]) -> None:
     """Run the mutants that have no result, after tests of each module without and with a planted one."""
     runner = ForkRunner(jobs, Runner())
+    isolation.register_timeout = lambda **_: None
+    Thread(target=_end_waiting, args=[runner], name="waiting", daemon=True).start()
     _find_tests(runner, modules, tests)
     data = {name: each for each in _results(modules) for name in each.exit_code_by_key}
     set_mutant_under_test("")
@@ -348,7 +367,7 @@ def _run(names: list[str], jobs: int, modules: list[str], tests: list[str]) -> N
             checked.add(data[name].path)
             function = mangled_name_from_mutant_name(name)
             for other, status in ((f"{function}__mutmut_0", 0), (function + PLANTED, 1)):
-                _submit(runner, other, 0.0)
+                _submit(runner, other, 0.0 if status == 0 else _MOST_SECONDS)
                 if runner.wait_for_result().exit_code != status:
                     raise SystemExit(
                         f"the tests of {function} {'pass with a planted' if status else 'fail without a'} mutant"

@@ -61,7 +61,6 @@ SETTINGS = """
 source_paths = ["trimaran"]
 track_dependencies = false
 use_git_change_detection = false
-timeout_constant = 60.0
 """
 GROUPS = """
 [groups.all]
