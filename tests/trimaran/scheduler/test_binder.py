@@ -105,12 +105,13 @@ def test_a_repeated_binding_may_be_refused(bound: Bound) -> None:
     assert bound.carry_out(decision()).startswith("403")
 
 
-def test_the_pod_is_read_until_the_api_server_answers(bound: Bound) -> None:
-    """While the outcome is unknown nothing is reported, so the pod counts on its node."""
-    failures = [LOST, LOST, refusal(503), None]
+def test_the_pod_is_read_until_the_api_server_answers(bound: Bound, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While the outcome is unknown nothing is reported, so the pod counts on its node; reads become rare."""
+    failures, pauses = [LOST, *[LOST, refusal(503)] * 4, None], list[float]()
     bound.api.after = lambda _method, _path: failures.pop(0)
+    monkeypatch.setattr(bound.binder._stop, "wait", pauses.append)
     assert bound.carry_out(decision()) == ""
-    assert len(bound.api.sent) == 4
+    assert pauses == [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0]
 
 
 def test_without_the_right_to_read_the_next_binding_tells(bound: Bound) -> None:
