@@ -16,7 +16,7 @@ from scoring.table.node_table import NodeTable
 from trimaran.scheduler.framework.decisions import Unschedulable
 from trimaran.scheduler.framework.extension_points import Preemption, Rejection
 from trimaran.scheduler.framework.feasibility import run_filters
-from trimaran.scheduler.plugins.preemption.cross_node import CrossNodeArgs, CrossNodePreemption
+from trimaran.scheduler.plugins.preemption.cross_node import CrossNodePreemption
 from trimaran.scheduler.plugins.preemption.default_preemption import DefaultPreemption, PreemptionOptions
 
 ZONE = "topology.kubernetes.io/zone"
@@ -74,13 +74,16 @@ def test_a_pod_waits_for_victims_on_other_nodes() -> None:
 
 
 def test_the_search_ends_at_its_limit() -> None:
-    """After the number of tried sets, the message says that nodes were not tried."""
-    table = NodeTable.from_k8s(zone("a", "b"), [pod("left", labels={"app": "x"}, nodeName="a")])
-    new = Pod.from_k8s(pod("new", priority=5, affinity=far_from("x")))
-    plugin = CrossNodePreemption(FILTERS, list, random.Random(0), PreemptionOptions(), CrossNodeArgs(max_tried_sets=1))
-    result = plugin.post_filter(new, table, run_filters(FILTERS, new, table).verdicts, 0.0)
-    assert isinstance(result, Rejection)
-    assert "maxTriedSets" in result.message
+    """The message counts the nodes that were not tried, apart from those where no set helps, or preemption cannot."""
+    chosen = profile("CrossNodePreemption", "postFilter", args={"maxTriedSets": 1}, without={"postFilter": ["*"]})
+    machine = Configured(chosen, [*zone("a", "b"), node("small", "10m")])
+    machine.put(pod("stays", priority=9, labels={"app": "x"}), pod("other"), node="a")
+    reasons = machine.place(pod("new", priority=5, affinity=far_from("x")))["new"].partition("preemption: ")[2]
+    assert reasons == (
+        "0/3 nodes are available: 1 No preemption victims found for incoming pod, "
+        "1 node(s) for which no pods were found whose deletion lets the pod fit, "
+        "1 node(s) not tried, since the search reached maxTriedSets."
+    )
 
 
 def test_whenever_some_victims_help_it_finds_a_set_that_has_none_too_many() -> None:

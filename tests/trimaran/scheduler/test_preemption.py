@@ -14,11 +14,13 @@ from runtime.kubernetes.scheduling_rules import SchedulingRules
 from runtime.kubernetes.workloads import Owner
 from scoring.plugins.base import EVERY_ROW, Rows
 from scoring.plugins.filtering import Dependence, FilterPlugin, FilterVerdict, unresolvable_everywhere
+from scoring.profiles.configuration.fields import FieldReader
 from scoring.table.feasibility import fitting
 from scoring.table.node_table import NodeTable
 from trimaran.scheduler.framework.extension_points import Preemption, Rejection
 from trimaran.scheduler.framework.feasibility import run_filters
 from trimaran.scheduler.plugins.preemption.default_preemption import DefaultPreemption, PreemptionOptions
+from trimaran.scheduler.plugins.preemption.toleration import PreemptionToleration, PriorityClass
 
 FULL = "Insufficient cpu"
 
@@ -193,9 +195,9 @@ def test_a_pod_that_must_not_preempt_does_not() -> None:
 
 def test_a_pod_waits_for_the_victims_on_its_nominated_node() -> None:
     """Only terminating pods that a scheduler preempted, of lower priority, make a pod wait."""
-    leaving = pod("a", 1000, 1, "n", terminating=True, preempted=True)
+    leaving = pod("a", 900, 1, "n", terminating=True, preempted=True)
     pending = pod("p", 500, 9, nominated_node_name="n")
-    case = Case(NodeTable([node("n"), node("m")], [leaving, pod("b", 1000, 1, "m")]))
+    case = Case(NodeTable([node("n"), node("m")], [leaving, pod("stays", 100, 1, "n"), pod("b", 1000, 1, "m")]))
     message = "preemption: not eligible due to a terminating pod on the nominated node."
     assert case.preempt(pending) == Rejection(message, needs_room=True)
     for other in (replace(leaving, preempted=False), replace(leaving, priority=9)):
@@ -247,10 +249,12 @@ def test_shared_nodes_are_spared_by_an_option() -> None:
             assert "2 node(s) are shared with other schedulers, where preemption is off" in answer.message
 
 
-def test_the_search_ends_after_enough_candidates() -> None:
+@pytest.mark.parametrize(("percent", "least"), [(20, 1), (0, 2)])
+def test_the_search_ends_after_enough_candidates(percent: int, least: int) -> None:
     """The search begins at a drawn node and ends after the wanted number of candidates."""
     pods = [pod(f"v{number}", 1000, number, f"n{number}") for number in range(10)]
-    options = PreemptionOptions(min_candidate_percent=20, min_candidates=1)
+    arguments = FieldReader("args", {"minCandidateNodesPercentage": percent, "minCandidateNodesAbsolute": least})
+    options = PreemptionOptions.from_config(arguments, on_shared_nodes=True)
     case = Case(NodeTable([node(f"n{number}") for number in range(10)], pods), options=options)
     chosen = {case.preempt(pod("p", 500, 99), seed).node_name for seed in range(40)}
     # Two neighbors are looked at, the cheaper one is taken; the last of the circle has the first as its neighbor.
@@ -278,11 +282,36 @@ def test_a_plugin_sees_the_changes_between_two_attempts() -> None:
     assert attempt() == "c"
 
 
-@pytest.mark.parametrize("options", [{"min_candidate_percent": 101}, {"min_candidates": -1}])
+@pytest.mark.parametrize(
+    "options",
+    [{"min_candidate_percent": 101}, {"min_candidates": -1}, {"min_candidate_percent": 0, "min_candidates": 0}],
+)
 def test_wrong_options_name_the_argument(options: Mapping[str, int]) -> None:
     """An invalid argument is named as in the configuration file."""
     with pytest.raises(ValueError, match="minCandidateNodes"):
         PreemptionOptions(**options)
+
+
+@pytest.mark.parametrize(
+    ("annotations", "priority", "now", "may_leave"),
+    [
+        ({}, 5, 100.0, True),  # without annotations, no time
+        ({"toleration-seconds": "10"}, 5, 109.0, False),
+        ({"toleration-seconds": "10"}, 5, 110.0, True),
+        ({"toleration-seconds": "-1"}, 5, 1e9, False),
+        ({"toleration-seconds": "-1"}, 6, 1e9, True),
+        ({"toleration-seconds": "-1", "minimum-preemptable-priority": "3"}, 3, 1e9, True),
+    ],
+)
+def test_a_priority_class_protects_its_pods_for_a_time(
+    annotations: Mapping[str, str], priority: int, now: float, may_leave: bool
+) -> None:
+    """Pods are spared by preemptors up to the value of the class, or below the annotated priority."""
+    prefixed = {f"preemption-toleration.scheduling.x-k8s.io/{key}": text for key, text in annotations.items()}
+    found = PriorityClass.from_k8s({"metadata": {"annotations": prefixed}, "value": 5})
+    plugin = PreemptionToleration((), list, random.Random(0), PreemptionOptions(), {"c": found}.get, lambda: now)
+    other = pod("a", 100, 1, "n", priority_class="c", scheduled_at=100.0)
+    assert plugin.may_be_victim(other, pod("p", 100, priority)) == may_leave
 
 
 def draw(dice: random.Random) -> tuple[Case, Pod]:
@@ -379,7 +408,7 @@ def test_drawn_clusters_have_the_victims_of_the_definition(room: type[Room]) -> 
 
 
 def test_a_late_watch_costs_no_further_victims() -> None:
-    """While the victims look as before, the answer stays the same, on whichever nodes others would do as well."""
+    """For a minute, while the victims look as before, the answer stays the same, even if others are cheaper by then."""
     table = NodeTable([node("n"), node("m")], [pod("a", 900, 1, "n"), pod("b", 900, 1, "m")])
     filters = [Room()]
     plugin = DefaultPreemption(filters, lambda: (), random.Random(0), PreemptionOptions())
@@ -390,10 +419,11 @@ def test_a_late_watch_costs_no_further_victims() -> None:
     first = attempt(pod("p", 500, 9), 0.0)
     assert isinstance(first, Preemption)
     nominated = replace(pod("p", 500, 9), nominated_node_name=first.node_name)
-    for now in range(10, 60, 10):
-        again = attempt(nominated, float(now))
-        assert isinstance(again, Preemption)
-        assert (again.node_name, again.victims) == (first.node_name, first.victims)
+    table.add_nodes([node("cheaper")])
+    table.add(pod("c", 900, 0, "cheaper"))
+    for now in (10.0, 20.0, 59.0):
+        assert attempt(nominated, now) == first
+    assert attempt(nominated, 60.0).node_name == "cheaper"
     (victim,) = first.victims
     table.assume(replace(victim, terminating=True, preempted=True), first.node_name)
-    assert isinstance(attempt(nominated, 59.0), Rejection)  # it waits for its victim
+    assert isinstance(attempt(nominated, 61.0), Rejection)  # it waits for its victim

@@ -78,7 +78,7 @@ class PreemptionOptions:
 
     def wanted(self, nodes: int) -> int:
         """Return the number of candidates after which the search ends, for a number of nodes to search."""
-        return min(max(nodes * self.min_candidate_percent // 100, self.min_candidates, 1), nodes)
+        return max(nodes * self.min_candidate_percent // 100, self.min_candidates, 1)
 
 
 class DefaultPreemption(PostFilterPlugin):
