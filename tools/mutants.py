@@ -26,6 +26,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import cache
 from itertools import pairwise
 from math import ceil
 from pathlib import Path
@@ -290,15 +291,19 @@ def find_test_files(modules: Iterable[str]) -> list[str]:
         for folder in ("support", "runtime", "watcher", "scoring", "client", "trimaran")
         for path in sorted((ROOT / "tests" / folder).rglob("*.py"))
     }
-    wanted, found = [], set()
-    for module in modules:
-        package, _, name = module.removesuffix(".py").removesuffix("/__init__").replace("/", ".").rpartition(".")
-        wanted += [rf"{package}\.{name}\b", rf"from {package} import [^\n]*\b{name}\b"]
+    wanted = [_importing(each.removesuffix(".py").removesuffix("/__init__").replace("/", ".")) for each in modules]
+    found: set[str] = set()
     while wanted:
         added = {path for path, text in texts.items() if path not in found and re.search("|".join(wanted), text)}
         found |= added
         wanted = [rf"\bsupport\.{Path(path).stem}\b" for path in added if path.startswith("tests/support/")]
     return sorted(path for path in found if Path(path).name.startswith("test_"))
+
+
+def _importing(module: str) -> str:
+    """Return the pattern of a file that imports a module."""
+    package, _, name = module.rpartition(".")
+    return rf"{package}\.{name}\b|from {package} import [^\n]*\b{name}\b"
 
 
 def _prepare(modules: list[str], tests: list[str]) -> None:
@@ -383,8 +388,16 @@ def _run(names: list[str], jobs: int, modules: list[str], tests: list[str]) -> N
 
 
 def _tests_of_function(name: str) -> list[str]:
-    found = state().tests_by_mangled_function_name.get(mangled_name_from_mutant_name(name), set())
-    return sorted(found, key=lambda test: state().duration_by_test[test])
+    """Return the tests that reach a mutant's function: those of files that import its module, then the quick ones."""
+    function = mangled_name_from_mutant_name(name)
+    found = state().tests_by_mangled_function_name.get(function, set())
+    module, durations = function.rpartition(".")[0], state().duration_by_test
+    return sorted(found, key=lambda test: (not _imports(test.partition("::")[0], module), durations[test]))
+
+
+@cache
+def _imports(test_file: str, module: str) -> bool:
+    return re.search(_importing(module), Path(test_file).read_text(encoding="utf-8")) is not None
 
 
 def _submit(runner: ForkRunner, name: str, most_seconds: float = _MOST_SECONDS) -> None:
