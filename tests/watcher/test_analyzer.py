@@ -24,7 +24,7 @@ def clean(*metrics: Metric) -> tuple[tuple[Metric, ...], list[Finding]]:
 @pytest.mark.parametrize("value", [0, 0.0, 50, 99.99, 100])
 def test_valid_values_are_kept(value: float) -> None:
     """Values from 0 to 100 percent are kept, and an unchanged node is the same object."""
-    node = NodeMetrics((metric(value), metric(1, "STD")), {"step": "15s"}, {"pool": "x"})
+    node = NodeMetrics((metric(value), metric(1, "STD")), {"step": "15s"}, {"größe": "groß"})
     nodes, findings = analyzer.clean({"a": node}, "15m")
     assert nodes["a"] is node
     assert findings == []
@@ -180,7 +180,8 @@ def test_invalid_node_names_are_dropped(name: Any) -> None:
     """An invalid node name is dropped, and the finding has a bounded, printable form of it."""
     nodes, findings = analyzer.clean({name: NodeMetrics((metric(1),)), "good": NodeMetrics((metric(1),))}, "15m")
     assert list(nodes) == ["good"]
-    assert [(f.kind, f.node, f.action) for f in findings] == [(Kind.BAD_NODE_NAME, "", "dropped")]
+    assert [(f.kind, f.window, f.node, f.action) for f in findings] == [(Kind.BAD_NODE_NAME, "15m", "", "dropped")]
+    assert not analyzer.is_node_name(name)
     assert len(findings[0].message) < 1100
     assert findings[0].message.isascii()
     assert findings[0].message.isprintable()
@@ -190,12 +191,22 @@ def test_invalid_node_names_are_dropped(name: Any) -> None:
 def test_valid_node_names_are_kept(name: str) -> None:
     """Names, addresses and numbers of up to 253 characters are kept."""
     assert list(analyzer.clean({name: NodeMetrics((metric(1),))}, "15m")[0]) == [name]
+    assert analyzer.is_node_name(name)
 
 
 def test_nodes_without_metrics_are_left_out() -> None:
     """A node without metrics, from the start or after cleaning, is left out."""
     nodes, _ = analyzer.clean({"empty": NodeMetrics(()), "bad": NodeMetrics((metric(math.nan),))}, "15m")
     assert nodes == {}
+
+
+def test_missing_cpu_has_the_reason_of_its_query() -> None:
+    """Of the findings, a failed query of CPU is the reason; without one the source has no CPU yet."""
+    nodes = {"a": NodeMetrics((metric(5, name="memory", type_="Memory"),))}
+    findings = [Finding(Kind.STALE, "CPU is old"), Finding(Kind.QUERY_FAILED, "no series of CPU")]
+    for found, reason in ((findings, "no series of CPU"), (findings[:1], "Fake has no CPU of any node yet")):
+        explained = analyzer.explain_missing_cpu(nodes, found, "Fake")
+        assert explained["a"].metadata == {"missing": f"CPU: {reason}"}
 
 
 def test_input_is_not_modified() -> None:
