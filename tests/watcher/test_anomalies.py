@@ -479,5 +479,6 @@ def test_disagreement_about_most_nodes_is_not_marked(wrong: int, action: str) ->
         beside = {name: scaled(node, 3 if int(name[1:]) < wrong else 1) for name, node in data.items()}
         judged, found = cluster.detector.judge(cluster.now, {"5m": metrics}, {}, (), beside)
     assert {(each.kind, each.metric, each.action) for each in found} == {("disagreement", "cpu:percent", action)}
+    assert {each.since for each in found} == {START + 60}
     marked = [name for name, node in judged["5m"].data.items() if node.metadata]
     assert marked == [each.node for each in found if action == "marked"]

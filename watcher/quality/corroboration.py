@@ -112,7 +112,7 @@ class Corroboration:
         lag, limit = self._lag(), max(self._bound, _DEVIATIONS * self._spread)
         scale = self._scale(known) if self._seconds >= 2 * _PRIOR_SECONDS else 1.0
         all_differ = abs(scale - 1) > max(self._bound / 100, _DEVIATIONS * self._scale_spread)
-        disagrees = known & ((np.abs(differences[lag]) > limit) | all_differ)
+        disagrees = known & ((differences[lag] > limit) | all_differ)
         # Count disagreements and agreements; a fetch without a value changes neither.
         found = state["streak"] >= _FETCHES
         state["calm"] = np.where(known, np.where(disagrees, 0, state["calm"] + 1), state["calm"])
@@ -125,17 +125,16 @@ class Corroboration:
         return Contradictions(found, self._filter.inverse(second), state["since"].copy())
 
     def _differences(self) -> Floats:
-        """Return the signed differences between the sources for each assumed lag, percent, shape (lags, nodes).
+        """Return the differences between the sources for each assumed lag, percent, shape (lags, nodes).
 
         The second source's values are compared with their predictions from the first source. With a lag of n fetches,
         the newest prediction may lie in the range of the second source's last n + 1 values, or the second source's
         newest value in the range of the last n + 1 predictions. The difference is 0 if either does; otherwise it is the
-        smaller of the two distances from these ranges. It is positive if the second source's value is too low.
+        smaller of the two distances from these ranges.
         """
         state = self._nodes.rows
         predicted, second = np.ascontiguousarray(state["predicted"].T), np.ascontiguousarray(state["second"].T)
-        ahead, behind = _outside(predicted[0], second), -_outside(second[0], predicted)
-        nearer: Floats = np.where(np.abs(ahead) <= np.abs(behind), ahead, behind)
+        nearer: Floats = np.minimum(_outside(predicted[0], second), _outside(second[0], predicted))
         return nearer
 
     def _lag(self) -> int:
@@ -167,7 +166,7 @@ class Corroboration:
 
         Args:
             elapsed: seconds since the last fetch.
-            agreeing: mask of the nodes to learn from: those without a finding, shape (nodes,).
+            agreeing: mask of the nodes to learn from: those without a finding or missing values, shape (nodes,).
             differences: the differences as :meth:`_differences` returns them.
             limit: the difference in percent above which a node disagrees.
             lag: the assumed lag in fetches.
@@ -182,9 +181,9 @@ class Corroboration:
         self._moves += int(moved.sum()) - decay * self._moves
         # Cap the weight of a fetch: a fault of many nodes shows in one fetch, but a late source shows in all of them.
         cap = _MOST_OF_FETCH * moved.sum()
-        disagreements = np.minimum((np.abs(differences[:, moved]) > limit).sum(axis=1), cap)
+        disagreements = np.minimum((differences[:, moved] > limit).sum(axis=1), cap)
         self._disagreements += disagreements - decay * self._disagreements
-        deviation = float(np.quantile(np.abs(differences[lag, agreeing]), _MOST)) / _MOST_DEVIATIONS
+        deviation = float(np.quantile(differences[lag, agreeing], _MOST)) / _MOST_DEVIATIONS
         self._spread += gain * (deviation - self._spread)
         self._scale_spread += gain * (abs(scale - 1) - self._scale_spread)
 
@@ -231,15 +230,12 @@ class _Filter:
 
         Args:
             gain: weight of this fetch, from 0 to 1.
-            first: the first source's recent values in percent, shape (nodes, times), the newest at index 0.
+            first: the first source's recent values in percent, shape (nodes, times), the newest at index 0; no NaN.
             second: the second source's newest values in percent, shape (nodes,).
         """
-        usable = ~np.isnan(first).any(axis=1)
-        if not usable.any():
-            return
-        inputs = np.column_stack([first[usable], np.ones(int(usable.sum()))])
+        inputs = np.column_stack([first, np.ones(len(first))])
         self._inputs += gain * (inputs.T @ inputs / len(inputs) - self._inputs)
-        self._outputs += gain * (inputs.T @ second[usable] / len(inputs) - self._outputs)
+        self._outputs += gain * (inputs.T @ second / len(inputs) - self._outputs)
         inputs, outputs = self._trust
         self._weights = np.linalg.solve(self._inputs + inputs, self._outputs + outputs)
 
@@ -263,10 +259,9 @@ def _outside(values: Floats, others: Floats) -> Floats:
         others: the other values, shape (times, nodes).
 
     Returns:
-        Shape (times, nodes). Row n has the distance from the range of ``others[:n + 1]``: positive above the range,
-        negative below the range, 0 inside.
+        Shape (times, nodes). Row n has the distance from the range of ``others[:n + 1]``, 0 inside and for NaN.
     """
     with np.errstate(invalid="ignore"):
         low, high = np.fmin.accumulate(others), np.fmax.accumulate(others)
-        result: Floats = np.where(values > high, values - high, np.where(values < low, values - low, 0.0))
+        result: Floats = np.fmax(np.fmax(values - high, low - values), 0.0)
     return result
