@@ -467,9 +467,12 @@ def test_common_factor_is_found_despite_overlapping_windows() -> None:
     assert told[0][0] <= 5
 
 
-@pytest.mark.parametrize(("wrong", "action"), [(3, "marked"), (4, "reported")])
-def test_disagreement_about_most_nodes_is_not_marked(wrong: int, action: str) -> None:
-    """If the second source disagrees about more than half of the nodes, none is marked."""
+@pytest.mark.parametrize(
+    ("wrong", "named", "action"),
+    [(3, ["n0", "n1", "n2"], "marked"), (4, ["n0", "n1", "n2", "n3"], "reported"), (99, [""], "reported")],
+)
+def test_disagreement_about_most_nodes_is_not_marked(wrong: int, named: list[str], action: str) -> None:
+    """If the second source disagrees about more than half of the nodes, none is marked; about all it is one finding."""
     cluster = Cluster()
     for _ in range(15):
         cluster.now += 60
@@ -478,7 +481,8 @@ def test_disagreement_about_most_nodes_is_not_marked(wrong: int, action: str) ->
         metrics = WatcherMetrics(cluster.now, window, "Test", data)
         beside = {name: scaled(node, 3 if int(name[1:]) < wrong else 1) for name, node in data.items()}
         judged, found = cluster.detector.judge(cluster.now, {"5m": metrics}, {}, (), beside)
-    assert {(each.kind, each.metric, each.action) for each in found} == {("disagreement", "cpu:percent", action)}
-    assert {each.since for each in found} == {START + 60}
-    marked = [name for name, node in judged["5m"].data.items() if node.metadata]
-    assert marked == [each.node for each in found if action == "marked"]
+    assert [(each.kind, each.node, each.metric, each.action, each.since) for each in found] == [
+        ("disagreement", name, "cpu:percent", action, START + 60) for name in named
+    ]
+    assert [name for name, node in judged["5m"].data.items() if node.metadata] == (named if action == "marked" else [])
+    assert (judged["5m"].data is data) == (action == "reported")

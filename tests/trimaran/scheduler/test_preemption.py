@@ -421,7 +421,7 @@ def test_a_late_watch_costs_no_further_victims() -> None:
     nominated = replace(pod("p", 500, 9), nominated_node_name=first.node_name)
     table.add_nodes([node("cheaper")])
     table.add(pod("c", 900, 0, "cheaper"))
-    for now in (10.0, 20.0, 59.0):
+    for now in (10.0, 20.0, 30.0, 40.0, 50.0, 59.0):
         assert attempt(nominated, now) == first
     assert attempt(nominated, 60.0).node_name == "cheaper"
     (victim,) = first.victims

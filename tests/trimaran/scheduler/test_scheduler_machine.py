@@ -348,7 +348,8 @@ def test_the_end_of_a_nomination_requeues_pods() -> None:
     assert isinstance(refused, Unschedulable)
     assert refused.pod.name == "large"
     assert scheduler.queue.counts == {"active": 1, "backoff": 0, "unschedulable": 1, "gated": 0}  # not large itself
-    assert isinstance(scheduler.next(20.0), Bind)
+    assert [each.pod.name for each in decisions(scheduler, 20.0)] == ["small"]
+    assert scheduler.in_flight == 1
 
 
 class Cool(FilterPlugin):
