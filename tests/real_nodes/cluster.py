@@ -2,10 +2,10 @@
 
 import os
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import pytest
 from control_plane.cluster import ControlPlane
@@ -53,7 +53,6 @@ class RealCluster(ControlPlane):
         cores: capacity of each node.
         memory_mebibytes: capacity of each node.
         grace_seconds: time without a sign of life after which a node counts as lost.
-        kubelet: fields of all KubeletConfigurations that differ from the usual ones.
         period_microseconds: length of the period of the nodes' quotas: a node that has used its quota stalls for the
             rest of the period.
 
@@ -68,7 +67,7 @@ class RealCluster(ControlPlane):
 
     def __init__(
         self, folder: Path, cores: Sequence[float], *, memory_mebibytes: int = 768, grace_seconds: int = 16,
-        kubelet: Mapping[str, Any] | None = None, period_microseconds: int = PERIOD_MICROSECONDS,
+        period_microseconds: int = PERIOD_MICROSECONDS,
     ) -> None:  # fmt: skip
         if isolated.MARK not in os.environ:
             pytest.fail("real nodes run by `make e2e-nodes` only, as they need namespaces of their own")
@@ -79,7 +78,7 @@ class RealCluster(ControlPlane):
         self._grace_seconds, self._stack = grace_seconds, ExitStack()
         self.nodes = {
             node.name: node for node in (
-                Node(self, number, each, memory_mebibytes, kubelet or {}, period_microseconds)
+                Node(self, number, each, memory_mebibytes, period_microseconds)
                 for number, each in enumerate(cores, 1)
             )
         }  # fmt: skip

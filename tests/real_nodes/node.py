@@ -8,7 +8,6 @@ import contextlib
 import json
 import os
 import subprocess
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +26,8 @@ if TYPE_CHECKING:
 CPU_LABEL, MEMORY_LABEL = "real-nodes.trimaran.io/cpu", "real-nodes.trimaran.io/memory"
 #: What is left of a node's capacity for its system, apart from the threshold of eviction.
 RESERVED_MILLICORES, EVICTION_MEBIBYTES = 50, 100
+#: Time for which a node counts as short of memory after it was: long enough to be seen, short enough for a test.
+PRESSURE_SECONDS = 45
 #: Prefix of the addresses of nodes, and of their pods; the node's number follows.
 NODES, PODS = "10.99.0.", "10.77."
 KUBELET_PORT = 10250
@@ -53,7 +54,6 @@ class Node:
         number: number of the node, which is part of its name and addresses.
         cores: capacity.
         memory_mebibytes: capacity; about 150 MiB of it are needed by kubelet and containerd.
-        kubelet: fields of the KubeletConfiguration that differ from the usual ones.
         period_microseconds: length of the period of the node's quota.
 
     Attributes:
@@ -71,13 +71,13 @@ class Node:
     _init: Process
 
     def __init__(
-        self, cluster: "RealCluster", number: int, cores: float, memory_mebibytes: int, kubelet: Mapping[str, Any],
+        self, cluster: "RealCluster", number: int, cores: float, memory_mebibytes: int,
         period_microseconds: int = PERIOD_MICROSECONDS,
     ) -> None:  # fmt: skip
         self.name, self.cores, self.memory_mebibytes = f"node-{number}", cores, memory_mebibytes
         self.address = f"{NODES}{number}"
         self.group = NodeGroup(self.name, cores, memory_mebibytes, period_microseconds)
-        self._cluster, self._number, self._settings = cluster, number, kubelet
+        self._cluster, self._number = cluster, number
         self._folder = cluster.folder / self.name
         self._disk = self._folder / "var"
         self._disk.mkdir(parents=True)
@@ -219,10 +219,10 @@ class Node:
             "authentication": {"x509": {"clientCAFile": str(self._cluster.certificates.certificate)}},
             "tlsCertFile": str(certificate), "tlsPrivateKeyFile": str(certificate),
             "evictionHard": {"memory.available": f"{EVICTION_MEBIBYTES}Mi"},
+            "evictionPressureTransitionPeriod": f"{PRESSURE_SECONDS}s",
             "systemReserved": {"cpu": f"{reserved}m"}, "enforceNodeAllocatable": ["pods"],
             "nodeStatusUpdateFrequency": "4s", "nodeLeaseDurationSeconds": 12, "makeIPTablesUtilChains": False,
             "maxPods": 50,
-            **self._settings,
         }  # fmt: skip
 
     def _write(self, name: str, text: str) -> None:

@@ -9,10 +9,13 @@ import requests
 import yaml
 from control_plane.api import names
 from control_plane.cluster import ControlPlane
+from control_plane.moving import PODS
 from control_plane.rights import grant_rights
+from control_plane.scheduler import Scheduler
+from real_nodes.cluster import RealCluster
 from real_nodes.images import WORKER_IMAGE
 from real_nodes.node import Node
-from support.servers import Service
+from support.servers import Service, wait_until
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 _KUBELET = DEPLOY / "kustomize/components/kubelet/kustomization.yaml"
@@ -129,7 +132,7 @@ def on_node(name: str) -> dict[str, Any]:
 
 def pods_of(cluster: ControlPlane, app: str) -> Sequence[dict[str, Any]]:
     """Return the pods of a Deployment."""
-    return cluster.api.items("/api/v1/namespaces/default/pods", labelSelector=f"app={app}")
+    return cluster.api.items(PODS, labelSelector=f"app={app}")
 
 
 def running(cluster: ControlPlane, app: str) -> dict[str, str]:
@@ -138,6 +141,28 @@ def running(cluster: ControlPlane, app: str) -> dict[str, str]:
         each["metadata"]["uid"]: each["spec"]["nodeName"] for each in pods_of(cluster, app)
         if each["status"].get("phase") == "Running" and "deletionTimestamp" not in each["metadata"]
     }  # fmt: skip
+
+
+@contextmanager
+def small_cluster(folder: Path, cores: float, *accounts: str) -> Iterator[RealCluster]:
+    """Run two nodes of 512 MiB with a stock kube-scheduler, which prefers the node with fewer requests.
+
+    Args:
+        folder: folder of the cluster.
+        cores: capacity of each node.
+        accounts: further manifests of the shipped accounts.
+    """
+    with RealCluster(folder, [cores, cores], memory_mebibytes=512) as cluster:
+        grant_shipped_rights(cluster, *accounts)
+        with Scheduler(cluster, [{"schedulerName": "default-scheduler"}], verbosity=2):
+            yield cluster
+
+
+def remove_workloads(cluster: RealCluster) -> None:
+    """Remove all Deployments, disruption budgets and pods of a test."""
+    cluster.api.delete("/apis/apps/v1/namespaces/default/deployments")
+    cluster.api.delete("/apis/policy/v1/namespaces/default/poddisruptionbudgets")
+    wait_until(lambda: not cluster.api.items(PODS) or cluster.api.delete(PODS), "no pod is left", 90)
 
 
 @contextmanager

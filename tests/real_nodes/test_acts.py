@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 import yaml
-from control_plane.moving import RebalancerProcess, budget, ledger
+from control_plane.moving import PODS, RebalancerProcess, budget, ledger
 from control_plane.node_writer import Writer, tainted
 from control_plane.plugin_oracle import define
-from control_plane.scheduler import Scheduler
 from e2e.test_gangs import GROUP, KIND, PLUGINS
 from e2e.test_request_patches import NOW, apply
 from real_nodes.cluster import RealCluster
@@ -17,13 +16,14 @@ from real_nodes.measured_day import MeasuredDay
 from real_nodes.programs import (
     container,
     deployment,
-    grant_shipped_rights,
     growing,
     on_node,
     pods_of,
+    remove_workloads,
     run_watcher,
     running,
     single,
+    small_cluster,
 )
 from real_nodes.recorder import Recorder
 from support.servers import run_trimaran, wait_until
@@ -34,10 +34,7 @@ from runtime.kubernetes.k8s_fields import unix_seconds
 pytestmark = pytest.mark.nodes
 CORES = 0.45
 UNREACHABLE = "node.kubernetes.io/unreachable"
-PODS = "/api/v1/namespaces/default/pods"
 GRACE_SECONDS = 6
-#: Time for which a node counts as short of memory after it was.
-PRESSURE_SECONDS = 45
 SHORT_OF_MEMORY = "node.kubernetes.io/memory-pressure"
 Figures = Callable[[str, object], None]
 
@@ -45,15 +42,11 @@ Figures = Callable[[str, object], None]
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealCluster]:
     """A cluster of two nodes with a stock kube-scheduler and our own."""
-    folder = tmp_path_factory.mktemp("cluster")
-    kubelet = {"evictionPressureTransitionPeriod": f"{PRESSURE_SECONDS}s"}
-    with RealCluster(folder, [CORES, CORES], memory_mebibytes=512, kubelet=kubelet) as cluster:
-        grant_shipped_rights(cluster, "standalone-scheduler")
+    with small_cluster(tmp_path_factory.mktemp("cluster"), CORES, "standalone-scheduler") as cluster:
         cluster.api.create({
             "apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "high"}, "value": 1000,
         })  # fmt: skip
-        with Scheduler(cluster, [{"schedulerName": "default-scheduler"}], verbosity=2):
-            yield cluster
+        yield cluster
 
 
 @pytest.fixture(scope="module")
@@ -76,12 +69,7 @@ def scheduler(cluster: RealCluster) -> Iterator[RunningScheduler]:
 def empty(cluster: RealCluster) -> Iterator[None]:
     """Remove all workloads of a test."""
     yield
-    for path in (
-        "/apis/apps/v1/namespaces/default/deployments",
-        "/apis/policy/v1/namespaces/default/poddisruptionbudgets",
-    ):
-        cluster.api.delete(path)
-    wait_until(lambda: not cluster.api.items(PODS) or cluster.api.delete(PODS), "no pod is left", 90)
+    remove_workloads(cluster)
 
 
 def status(cluster: RealCluster, name: str) -> dict[str, Any]:

@@ -9,11 +9,10 @@ from typing import Any
 
 import pytest
 from control_plane.moving import PODS, RebalancerProcess, ledger
-from control_plane.scheduler import Scheduler
 from real_nodes.cluster import RealCluster
 from real_nodes.images import WORKER_IMAGE
 from real_nodes.measured_day import MeasuredDay
-from real_nodes.programs import container, deployment, grant_shipped_rights, growing, only, pods_of, running
+from real_nodes.programs import container, deployment, growing, only, pods_of, remove_workloads, running, small_cluster
 from real_nodes.recorder import Recorder
 from support.servers import run_trimaran, wait_until
 
@@ -24,21 +23,15 @@ CORES = 0.45
 #: With one pod less the node is still at its quota: without a brake a second pod would move.
 REPLICAS, NEED = 6, 0.085
 QUIET_SECONDS = 10
-#: Time for which a node counts as short of memory after it was.
-PRESSURE_SECONDS = 45
 APP = "needy"
 Figures = Callable[[str, object], None]
 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealCluster]:
-    """A cluster of two nodes with a stock kube-scheduler, which prefers the node with fewer requests."""
-    folder = tmp_path_factory.mktemp("cluster")
-    kubelet = {"evictionPressureTransitionPeriod": f"{PRESSURE_SECONDS}s"}
-    with RealCluster(folder, [CORES, CORES], memory_mebibytes=512, kubelet=kubelet) as cluster:
-        grant_shipped_rights(cluster)
-        with Scheduler(cluster, [{"schedulerName": "default-scheduler"}], verbosity=2):
-            yield cluster
+    """A cluster of two nodes with a stock kube-scheduler."""
+    with small_cluster(tmp_path_factory.mktemp("cluster"), CORES) as cluster:
+        yield cluster
 
 
 @pytest.fixture
@@ -52,9 +45,8 @@ def day(cluster: RealCluster, recorder: Recorder) -> Iterator[MeasuredDay]:
             wait_until(lambda: day.loads()["node-1"] > 95, "the node is full", 60)
             yield day
     finally:
-        cluster.api.delete("/apis/apps/v1/namespaces/default/deployments")
+        remove_workloads(cluster)
         cluster.api.delete("/api/v1/namespaces/trimaran/configmaps")
-        wait_until(lambda: not cluster.api.items(PODS) or cluster.api.delete(PODS), "no pod is left", 90)
 
 
 @contextmanager
