@@ -24,6 +24,7 @@ import sys
 import tomllib
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import cache
@@ -354,7 +355,8 @@ def _end_waiting(runner: ForkRunner) -> None:
         sleep(5)
         for pid, worker in list(runner._running.items()):
             if datetime.now() - worker.start_time > _LONGEST:  # noqa: DTZ005  as mutmut's
-                os.kill(pid, signal.SIGXCPU)
+                with suppress(ProcessLookupError):  # it has just ended
+                    os.kill(pid, signal.SIGXCPU)
 
 
 def _run(names: list[str], jobs: int, modules: list[str], tests: list[str]) -> None:

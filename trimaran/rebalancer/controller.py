@@ -207,8 +207,8 @@ class Rebalancer:
         acts = self._schedule.acts and ledger.brake is None
         if acts != self._was_acting:
             self._looks.forget()
-        if acts and not self._was_acting:  # what was only planned under the brake must not delay what is made after it
-            self._observed, self.published = Ledger(), self._unsearched()
+            if acts:  # what was only planned under the brake must not delay what is made after it
+                self._observed, self.published = Ledger(), self._unsearched()
         self._was_acting = acts
         passed = self._uptime() - self._searched_at
         if acts and self._hold:
