@@ -102,7 +102,13 @@ def serve(
     """
     gc.freeze()  # keeps the garbage collector away from memory that master and worker share after the fork
     os.register_at_fork(after_in_parent=_unblock)
+    _block()  # until the first fork: the caller's handlers may raise, which gunicorn does not expect while it starts
     Application(start, listeners, threads, max_body_bytes, stop).run()
+
+
+def _block() -> None:
+    """Hold stop signals back; they arrive after :func:`_unblock`."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, _STOP_SIGNALS)
 
 
 def _unblock() -> None:
@@ -174,7 +180,7 @@ class Application(BaseApplication):  # type: ignore[misc]  # gunicorn has no typ
         A signal that reaches a process before Python has finished the fork is forgotten: ``os.fork`` clears pending
         signals in the child. The master would then wait for the worker until the end of the graceful timeout.
         """
-        signal.pthread_sigmask(signal.SIG_BLOCK, _STOP_SIGNALS)
+        _block()
 
     def _post_fork(self, _arbiter: Any, _worker: Any) -> None:
         """End a new worker that is to stop before it has its own signal handlers.

@@ -109,7 +109,7 @@ class Process:
         """Send SIGTERM if the process runs, and wait: for Trimaran's programs, which end their children."""
         if self._process.poll() is None:
             self._process.terminate()
-            self._process.wait(20)
+            self._process.wait(LIMIT_SECONDS)
 
     def restart(self) -> None:
         """Kill the process and start it again with the same arguments; a port that it has selected stays the same."""

@@ -67,6 +67,21 @@ def other() -> Iterator[str]:
     assert process.returncode == 0
 
 
+#: gunicorn has no handlers yet; a handler of the caller, or none, could end the process at any of its steps.
+SIGNALLED_AT_START = """
+    import os, signal
+    from gunicorn.arbiter import Arbiter
+
+    setup = Arbiter.setup
+
+    def setup_and_signal(arbiter, application):
+        os.kill(os.getpid(), signal.SIGTERM)
+        setup(arbiter, application)
+
+    Arbiter.setup = setup_and_signal
+"""
+
+
 SIGNALLED = """
     import os, signal, time
 
@@ -106,9 +121,9 @@ SIGNALLED_IN_FORK = """
 """
 
 
-@pytest.mark.parametrize("prelude", [SIGNALLED, SIGNALLED_IN_FORK], ids=["after", "in"])
-def test_a_signal_at_the_fork_ends_the_worker(prelude: str) -> None:
-    """A worker that gets SIGTERM before it has handlers ends, and the master does not wait for its graceful timeout."""
+@pytest.mark.parametrize("prelude", [SIGNALLED_AT_START, SIGNALLED, SIGNALLED_IN_FORK], ids=["before", "after", "in"])
+def test_a_signal_around_the_fork_ends_the_service(prelude: str) -> None:
+    """SIGTERM that comes before master or worker has handlers ends both, without waiting for the graceful timeout."""
     program = textwrap.dedent(prelude) + textwrap.dedent(PROGRAM).replace(
         "serving.serve(", "serving._END_SECONDS = 3600; serving.serve("
     )

@@ -5,16 +5,19 @@ difference: the process has its own session, environment, files and signals, and
 """
 
 import atexit
+import contextlib
+import faulthandler
 import multiprocessing
 import os
 import resource
 import signal
-import subprocess
+import time
 from collections.abc import Mapping
 from functools import cache
 from multiprocessing import forkserver
 from pathlib import Path
 
+import pytest
 from support.leaks import kept_by_session
 from support.waiting import LIMIT_SECONDS
 
@@ -26,6 +29,10 @@ _FORKING.set_forkserver_preload([
     "trimaran.dashboard.embedded",
     "trimaran.extender.service", "trimaran.extender.worker",
 ])  # fmt: skip
+
+
+#: A process started here writes the stacks of all its threads to its log on this signal, as does its worker.
+SHOW_STACKS = signal.SIGRTMIN + 1
 
 
 @cache
@@ -51,7 +58,8 @@ def _run(
     from runtime.server import serving
     from trimaran.cli.main import main
 
-    serving._END_SECONDS = int(LIMIT_SECONDS)  # a worker of a busy machine is not killed before it has closed its files
+    faulthandler.register(SHOW_STACKS)
+    serving._END_SECONDS = int(2 * LIMIT_SECONDS)  # no test waits for it, so a worker that does not end is noticed
     try:
         main(arguments, prog_name="trimaran")
     finally:
@@ -78,9 +86,10 @@ class WarmProcess:
         errors: Path | None = None,
     ) -> None:
         _start_server()
+        self._log = errors or log
         self._status: int | None = None
         self._process = _FORKING.Process(
-            target=_run, args=(arguments, (log, errors or log), dict(environment), open_files), daemon=True
+            target=_run, args=(arguments, (log, self._log), dict(environment), open_files), daemon=True
         )
         self._process.start()
         self.pid = self._process.pid
@@ -93,13 +102,23 @@ class WarmProcess:
         return self._status
 
     def wait(self, timeout: float | None = None) -> int:
-        """Wait for the command to end; return its exit status."""
+        """Wait for the command to end; return its exit status. At the timeout fail the test with the stacks of all."""
         if self._status is None:
             self._process.join(timeout)
         status = self.poll()
         if status is None:
-            raise subprocess.TimeoutExpired("trimaran", timeout)
+            pytest.fail(f"trimaran does not end within {timeout:g} s; its log:\n{self._end_with_stacks()}")
         return status
+
+    def _end_with_stacks(self) -> str:
+        """Let the command and its children write their stacks, and kill them; return the end of the log."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.pid, SHOW_STACKS)
+            time.sleep(1)
+            os.killpg(self.pid, signal.SIGKILL)
+        self._process.join(10)
+        self.poll()
+        return self._log.read_text(errors="replace")[-6000:]
 
     def send_signal(self, number: int) -> None:
         """Send a signal to the command if it runs."""
