@@ -193,6 +193,11 @@ class NodeGroup:
         found = (root / "kubepods").glob("**/pod*/")
         return {each.name.removeprefix("pod"): str(each.relative_to(root)) for each in found}
 
+    def containers(self) -> dict[str, str]:
+        """Return the groups of the containers that exist, relative to the node's, by the containers' IDs."""
+        root = self._of_controller["cpu"]
+        return {each.name: str(each.relative_to(root)) for each in (root / "kubepods").glob("**/pod*/*/")}
+
     def processes(self, *below: str) -> list[int]:
         """Return the processes of a group below the node, without those of groups below it."""
         return list(members(self._of_controller["cpu"].joinpath(*below)))

@@ -18,7 +18,7 @@ _SECONDS = 0.5
 
 
 class Recorder:
-    """A thread that reads the counters of all nodes and pods twice a second. Use it as a context manager.
+    """A thread that reads the counters of all nodes, pods and containers twice a second. Use it as a context manager.
 
     Args:
         cluster: cluster with the nodes.
@@ -27,6 +27,7 @@ class Recorder:
     def __init__(self, cluster: RealCluster) -> None:
         self._cluster = cluster
         self._readings: dict[str, list[Counters]] = {}
+        self._pods: set[str] = set()
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._run, name="recorder")
 
@@ -46,7 +47,7 @@ class Recorder:
         """Return the mean number of cores in use between two times.
 
         Args:
-            of: name of a node, or UID of a pod.
+            of: name of a node, UID of a pod, or ID of a container.
             begin: Unix seconds.
             end: Unix seconds.
         """
@@ -107,12 +108,14 @@ class Recorder:
 
     def pods(self) -> list[str]:
         """Return the UIDs of all pods that were seen."""
-        return [each for each in list(self._readings) if each not in self._cluster.nodes]
+        return [each for each in list(self._readings) if each in self._pods]
 
     def _run(self) -> None:
         while not self._end.wait(_SECONDS):
             for node in self._cluster.nodes.values():
-                for name, group in {node.name: "", **node.group.pods()}.items():
+                pods = node.group.pods()
+                self._pods.update(pods)
+                for name, group in {node.name: "", **pods, **node.group.containers()}.items():
                     try:
                         counters = node.group.counters(group)
                     except (OSError, KeyError, ValueError):  # the pod or the node ended in this moment
