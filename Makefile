@@ -63,7 +63,7 @@ programs: $(VENV)/.dev  ## build a Kubernetes control plane (needs Go; takes min
 e2e: programs  ## build a Kubernetes control plane if needed, and test against it; ALL=1 tests two versions
 	$(BIN)/python -m pytest -n $(E2E_WORKERS) --dist loadscope --no-loadscope-reorder -m "e2e$(if $(ALL),, and not oldest)"
 
-# As root only: nodes need control groups and namespaces. ALL=1 takes about 55 minutes.
+# As root only: nodes need control groups and namespaces. ALL=1 takes about half an hour.
 NODE_PROGRAMS = etcd kube-apiserver kube-controller-manager kube-scheduler kubelet $(if $(ALL),kubectl metrics-server prometheus-3)
 e2e-nodes: $(VENV)/.dev  ## test against real kubelets and containers on this machine (needs root, see tests/real_nodes/README.md); ALL=1 runs all of these tests
 	$(BIN)/python tests/support/programs.py install-nodes
