@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from watcher.findings import Finding, Kind
+from runtime import masking
+from watcher.findings import Action, Finding, Kind
 from watcher.model import Metric, NodeMetrics
 from watcher.quality import analyzer
 
@@ -24,7 +25,7 @@ def clean(*metrics: Metric) -> tuple[tuple[Metric, ...], list[Finding]]:
 @pytest.mark.parametrize("value", [0, 0.0, 50, 99.99, 100])
 def test_valid_values_are_kept(value: float) -> None:
     """Values from 0 to 100 percent are kept, and an unchanged node is the same object."""
-    node = NodeMetrics((metric(value), metric(1, "STD")), {"step": "15s"}, {"größe": "groß"})
+    node = NodeMetrics((metric(value), metric(1, "STD")), {"step": "15s"}, {"größe": "groß", "coverage": 0.5})
     nodes, findings = analyzer.clean({"a": node}, "15m")
     assert nodes["a"] is node
     assert findings == []
@@ -69,7 +70,7 @@ def test_negative_values_are_dropped(value: float, operator: str) -> None:
     kept = metric(1), memory
     left, findings = clean(*kept, metric(value, operator, memory.name if operator == "STD" else "other"))
     assert left == kept
-    assert [(f.kind, f.node, f.action) for f in findings] == [(Kind.OUT_OF_RANGE, "a", "dropped")]
+    assert [(f.kind, f.window, f.node, f.action) for f in findings] == [(Kind.OUT_OF_RANGE, "15m", "a", "dropped")]
     assert findings[0].message.startswith(f"{operator} is {value:g} percent of capacity")
 
 
@@ -80,6 +81,7 @@ def test_negative_values_are_dropped(value: float, operator: str) -> None:
         ({"pool": "x", "cores": 4}, {}, "'cores': '4'"),
         ({"pool": "x", 7: "seven"}, {}, "'7': 'seven'"),
         ({"pool": "x", "half": "\ud800"}, {}, "'half': '\\\\ud800'"),
+        ({"pool": "x", "half": "\udfff"}, {}, "'half': '\\\\udfff'"),
         ({"pool": "x"}, {"zone": ["a"]}, "'zone': \"['a']\""),
         ({"pool": "x"}, {"spot": True}, "'spot': 'True'"),
         ({"pool": "x"}, {"coverage": math.nan}, "'coverage': 'nan'"),
@@ -93,12 +95,13 @@ def test_labels_that_are_not_text_are_dropped(tags: Any, metadata: Any, bad: str
     assert findings[0].message == f"labels that are not text are dropped: {bad}"
 
 
-@pytest.mark.parametrize("tags", [None, ["pool"], "pool"])
-def test_labels_that_are_not_a_mapping_are_dropped(tags: Any) -> None:
-    """Labels that are not a mapping are dropped, with a finding."""
-    nodes, findings = analyzer.clean({"a": NodeMetrics((metric(1),), tags)}, "15m")
-    assert nodes == {"a": NodeMetrics((metric(1),))}
-    assert [f.kind for f in findings] == [Kind.BAD_LABEL]
+@pytest.mark.parametrize("labels", [None, ["pool"], "pool"])
+def test_labels_that_are_not_a_mapping_are_dropped(labels: Any) -> None:
+    """Tags or metadata that are not a mapping are dropped, with a finding."""
+    for node in (NodeMetrics((metric(1),), labels), NodeMetrics((metric(1),), metadata=labels)):
+        nodes, findings = analyzer.clean({"a": node}, "15m")
+        assert nodes == {"a": NodeMetrics((metric(1),))}
+        assert [(f.kind, f.window, f.node) for f in findings] == [(Kind.BAD_LABEL, "15m", "a")]
 
 
 @pytest.mark.parametrize(
@@ -115,11 +118,11 @@ def test_invalid_metrics_are_dropped(bad: Metric) -> None:
     """A value that is not a number and a name that is not text are dropped with a finding; other metrics are kept."""
     left, findings = clean(metric(1), bad)
     assert left == (metric(1),)
-    assert [(f.kind, f.node, f.action) for f in findings] == [(Kind.BAD_VALUE, "a", "dropped")]
+    assert [(f.kind, f.window, f.node, f.action) for f in findings] == [(Kind.BAD_VALUE, "15m", "a", "dropped")]
     assert findings[0].message.isascii()
 
 
-@pytest.mark.parametrize(("value", "kept"), [(100.0000001, 100), (105, 100), (-1e-9, 0)])
+@pytest.mark.parametrize(("value", "kept"), [(100.0000001, 100), (105, 100), (-1e-9, 0), (-1e-6, 0)])
 def test_small_overshoot_is_clamped(value: float, kept: float) -> None:
     """A value slightly above 100, as from rates over counters, becomes 100; a rounding error below 0 becomes 0."""
     left, findings = clean(metric(value))
@@ -144,7 +147,7 @@ def test_deviation_without_an_average_is_dropped(others: tuple[Metric, ...], kin
     memory = metric(5, name="memory", type_="Memory")
     left, findings = clean(*others, metric(3, "STD"), memory)
     assert left == (memory,)
-    assert [(f.kind, f.metric, f.action) for f in findings] == [(kind, "cpu", "dropped")]
+    assert [(f.kind, f.window, f.node, f.metric, f.action) for f in findings] == [(kind, "15m", "a", "cpu", "dropped")]
 
 
 def test_result_does_not_depend_on_other_nodes() -> None:
@@ -168,7 +171,8 @@ def test_repeated_metric_is_used_once() -> None:
     """Of two metrics with the same name and operator the first is used, with a finding."""
     left, findings = clean(metric(1), metric(2), metric(3, "STD"))
     assert [each.value for each in left] == [1, 3]
-    assert [(f.kind, f.metric, f.action) for f in findings] == [(Kind.DUPLICATE, "cpu", "merged")]
+    message = "there are two values of AVG; the first is used"
+    assert findings == [Finding(Kind.DUPLICATE, message, "15m", "a", "cpu", Action.MERGED)]
 
 
 @pytest.mark.parametrize(
@@ -187,6 +191,16 @@ def test_invalid_node_names_are_dropped(name: Any) -> None:
     assert findings[0].message.isprintable()
 
 
+def test_node_named_by_a_secret_is_dropped() -> None:
+    """A token in place of a node's name is dropped and not repeated in the finding; other nodes are kept."""
+    masking.register_secret("s3cr3t-t0ken")
+    node = NodeMetrics((metric(1),))
+    nodes, findings = analyzer.clean({"a": node, "s3cr3t-t0ken": node, "b": node}, "15m")
+    assert list(nodes) == ["a", "b"]
+    assert [(f.kind, f.node, f.action) for f in findings] == [(Kind.BAD_NODE_NAME, "", "dropped")]
+    assert "s3cr3t" not in findings[0].message
+
+
 @pytest.mark.parametrize("name", ["a", "node-1.example.com", "10.0.0.1", "fe80::1", "17", "n" * 253])
 def test_valid_node_names_are_kept(name: str) -> None:
     """Names, addresses and numbers of up to 253 characters are kept."""
@@ -203,10 +217,18 @@ def test_nodes_without_metrics_are_left_out() -> None:
 def test_missing_cpu_has_the_reason_of_its_query() -> None:
     """Of the findings, a failed query of CPU is the reason; without one the source has no CPU yet."""
     nodes = {"a": NodeMetrics((metric(5, name="memory", type_="Memory"),))}
-    findings = [Finding(Kind.STALE, "CPU is old"), Finding(Kind.QUERY_FAILED, "no series of CPU")]
-    for found, reason in ((findings, "no series of CPU"), (findings[:1], "Fake has no CPU of any node yet")):
+    failed = (Finding(Kind.QUERY_FAILED, f"no series of {type_}") for type_ in ("Memory", "CPU"))
+    findings = [Finding(Kind.STALE, "CPU is old"), *failed]
+    for found, reason in ((findings, "no series of CPU"), (findings[:2], "Fake has no CPU of any node yet")):
         explained = analyzer.explain_missing_cpu(nodes, found, "Fake")
         assert explained["a"].metadata == {"missing": f"CPU: {reason}"}
+
+
+def test_cpu_of_one_node_is_enough() -> None:
+    """If any node has CPU, no node is marked as without it."""
+    memory = metric(5, name="memory", type_="Memory")
+    nodes = {"a": NodeMetrics((memory,)), "b": NodeMetrics((memory, metric(5)))}
+    assert analyzer.explain_missing_cpu(nodes, [], "Fake") is nodes
 
 
 def test_input_is_not_modified() -> None:

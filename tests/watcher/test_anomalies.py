@@ -1,14 +1,17 @@
 """Tests of the comparison with earlier fetches, on small clusters with one fetch a minute."""
 
+import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from watcher.findings import Finding, Kind
+from watcher.findings import Action, Finding, Kind
 from watcher.model import Metric, NodeMetrics, WatcherMetrics, Window
 from watcher.quality.anomalies import AnomalyDetector
+from watcher.quality.reactions import merge_common
 from watcher.settings import QualitySettings
 
 START = 1_700_000_000
@@ -18,9 +21,9 @@ NODES = 6
 class Cluster:
     """Six nodes with noise around loads of 20 to 45 percent, and the detector's results."""
 
-    def __init__(self, source: str = "Test", **settings: Any) -> None:
-        self.source = source
-        self.detector = AnomalyDetector(QualitySettings().model_copy(update=settings), ["15m", "5m"], 60)
+    def __init__(self, source: str = "Test", *, interval: int = 60, **settings: Any) -> None:
+        self.source, self.interval = source, interval
+        self.detector = AnomalyDetector(QualitySettings().model_copy(update=settings), ["15m", "5m"], interval)
         self.rng = np.random.default_rng(501)
         self.now = START
         self.last: dict[str, WatcherMetrics] = {}
@@ -39,14 +42,16 @@ class Cluster:
         return data
 
     def judge(self, data: Mapping[str, NodeMetrics] | None = None, newest: Mapping[str, float] | None = None) -> None:
-        """Fetch once, a minute later, with the same values in both windows."""
-        self.now += 60
+        """Fetch once, an interval later, with the same values in both windows."""
+        self.now += self.interval
         data = self.nodes() if data is None else data
         snapshots = {
             name: WatcherMetrics(self.now, Window(name, self.now - seconds, self.now), self.source, data)
             for name, seconds in (("15m", 900), ("5m", 300))
         }
         self.last, self.findings = self.detector.judge(self.now, snapshots, newest or {})
+        of_windows = [each for each in self.findings if each.kind not in {Kind.STALE, Kind.CLOCK_SKEW}]
+        assert {each.window for each in of_windows} <= {"15m", "5m"}
 
     def run(self, fetches: int = 20) -> None:
         """Fetch normal values."""
@@ -57,6 +62,10 @@ class Cluster:
     def seen(self) -> list[tuple[str, str, str, str]]:
         """Return kind, node, metric and action of each finding."""
         return [(each.kind, each.node, each.metric, each.action) for each in self.findings]
+
+    def nodes_with(self, kind: Kind) -> list[str]:
+        """Return the nodes of the findings of a kind."""
+        return [each.node for each in self.findings if each.kind is kind]
 
     def metadata(self, node: str, window: str = "15m") -> Mapping[str, str | float]:
         """Return the metadata of a published node."""
@@ -71,6 +80,12 @@ def scaled(node: NodeMetrics, factor: float, name: str = "cpu:percent") -> NodeM
             for each in node.metrics
         )
     )
+
+
+def with_cpu(node: NodeMetrics, average: float, deviation: float) -> NodeMetrics:
+    """Return the node with other values of CPU."""
+    first, second, *others = node.metrics
+    return replace(node, metrics=(replace(first, value=average), replace(second, value=deviation), *others))
 
 
 def test_normal_nodes_have_no_findings() -> None:
@@ -147,6 +162,39 @@ def test_frozen_cpu_is_reported_and_then_marked() -> None:
             assert cluster.metadata("n2", window) == {}
 
 
+@pytest.mark.parametrize(("interval", "every", "fetches"), [(60, 1, 20), (60, 2, 40), (60, 20, 100), (120, 1, 20)])
+def test_rest_depends_on_the_pace_of_the_source(interval: int, every: int, fetches: int) -> None:
+    """Constant CPU is frozen after 20 samples, or 20 times the window if samples are further apart than that."""
+    cluster = Cluster(interval=interval)
+    still = cluster.nodes()["n3"].metrics[:2]
+    for fetch in range(fetches + 2):
+        if fetch % every == 0:
+            data = cluster.nodes()
+        cluster.judge(data | {"n3": NodeMetrics((*still, *data["n3"].metrics[2:]))})
+        assert ("n3" in cluster.nodes_with(Kind.FROZEN)) == (fetch >= fetches)
+
+
+def test_rest_of_coarse_values_may_be_long() -> None:
+    """CPU that changed in every fourth fetch only is not frozen after half an hour."""
+    cluster = Cluster()
+    for fetch in range(90):
+        data = cluster.nodes()
+        if fetch % 4 == 0 and fetch < 60:
+            still = data["n3"].metrics[:2]
+        cluster.judge(data | {"n3": NodeMetrics((*still, *data["n3"].metrics[2:]))})
+        assert cluster.findings == []
+
+
+@pytest.mark.parametrize(("value", "frozen"), [(0.0, ["n0"]), (100.0, [])])
+def test_rest_at_the_bounds(value: float, frozen: list[str]) -> None:
+    """CPU that rests at 100 percent is no fault; at 0 it is one, as memory shows that the node runs."""
+    cluster = Cluster(interval=600)
+    for _ in range(38):
+        data = cluster.nodes()
+        cluster.judge(data | {"n0": with_cpu(data["n0"], value, 0.0)})
+    assert cluster.nodes_with(Kind.FROZEN) == frozen
+
+
 @pytest.mark.parametrize("seconds", [7200, 86400, 365 * 86400])
 def test_a_gap_is_no_rest(seconds: int) -> None:
     """A jump of the clock, or a long outage, between two fetches with equal values does not make them frozen."""
@@ -174,8 +222,17 @@ def test_frozen_source_is_one_finding() -> None:
     assert {cluster.metadata(node)["suspect"] for node in data} == {"frozen"}
 
 
+@pytest.mark.parametrize(("found", "nodes", "is_merged"), [(5, 9, True), (5, 10, False), (4, 4, False)])
+def test_findings_about_most_nodes_are_merged(found: int, nodes: int, is_merged: bool) -> None:
+    """Equal findings about at least five nodes and more than half of all become one, since the start of the first."""
+    findings = [Finding(Kind.FROZEN, "still", "5m", f"n{node}", since=10 + abs(node - 2)) for node in range(found)]
+    merged = Finding(Kind.FROZEN, f"{found} of {nodes} nodes, for example: still", "5m", since=10)
+    other = Finding(Kind.FROZEN, "still", "15m", "n1")
+    assert merge_common([*findings, other], nodes) == [*([merged] if is_merged else findings), other]
+
+
 def test_spike_is_reported() -> None:
-    """An impossible jump of an average is reported."""
+    """An impossible jump of an average is reported, also while another node is missing."""
     cluster = Cluster()
     cluster.run()
     data = cluster.nodes()
@@ -185,6 +242,9 @@ def test_spike_is_reported() -> None:
     assert [len(metrics.data["n0"].metrics) for metrics in cluster.last.values()] == [4, 4]
     cluster.judge()
     assert cluster.findings == []
+    del data["n2"]
+    cluster.judge(data)
+    assert cluster.seen() == [("missing", "n2", "", "reported"), ("spike", "n0", "cpu:percent", "reported")]
 
 
 def test_one_node_in_ratios_is_reported() -> None:
@@ -238,13 +298,22 @@ def test_old_samples_are_stale_or_clock_skew() -> None:
     cluster = Cluster()
     stopped = cluster.now
     for minute in range(1, 10):
-        cluster.judge(newest={"n0": stopped, "n1": cluster.now - 540, "n2": cluster.now, "n3": cluster.now + 60 + 61})
+        now = cluster.now + 60
+        normal = {"n2": now - 60, "n4": now + 60, "n5": now - 300}  # at the limits
+        cluster.judge(newest={"n0": stopped, "n1": now - 600, "n3": now + 61, **normal})
         old = [("stale", "n0", "", "marked")] if minute > 5 else []
         behind = ("clock_skew", "n1", "", "reported") if minute > 1 else ("stale", "n1", "", "marked")
         assert cluster.seen() == [*old, behind, ("clock_skew", "n3", "", "reported")]
     assert cluster.findings[0].since == stopped
     assert cluster.metadata("n0") == {"suspect": "stale"}
     assert cluster.metadata("n1") == {}
+
+
+def test_times_that_are_no_times_are_ignored() -> None:
+    """Times of samples that are not finite, or of nodes without metrics, are ignored."""
+    cluster = Cluster()
+    cluster.judge(newest={"gone": START - 1e6, "n0": math.nan, "n1": -math.inf, "n2": math.inf})
+    assert cluster.findings == []
 
 
 def test_low_coverage_is_reported() -> None:
@@ -254,7 +323,8 @@ def test_low_coverage_is_reported() -> None:
     data["n0"] = NodeMetrics(data["n0"].metrics, {}, {"coverage": 0.45})
     data["n1"] = NodeMetrics(data["n1"].metrics, {}, {"coverage": 0.5})
     cluster.judge(data)
-    assert cluster.seen() == [("low_coverage", "n0", "", "reported")] * 2
+    message = "only 45% of the window has samples"
+    assert cluster.findings == [Finding(Kind.LOW_COVERAGE, message, window, "n0") for window in ("15m", "5m")]
 
 
 def test_double_smoothing_by_tags() -> None:
@@ -345,6 +415,33 @@ def test_cpu_at_0_is_a_flatline() -> None:
     assert "flatline" in str(cluster.metadata("n2")["suspect"])
     cluster.judge()
     assert not [each for each in cluster.findings if each.kind is Kind.FLATLINE]
+
+
+def test_fall_against_the_other_nodes_is_a_changepoint() -> None:
+    """After eight hours, a node that falls by 30 points has a finding that names the expected load."""
+    cluster = Cluster(interval=300)
+    cluster.run(110)
+    message = (
+        "the value is 14.9, 0.33 times the 45 that its past and the other nodes suggest: did the load end, or is the "
+        "source wrong?"
+    )
+    fall = Finding(Kind.CHANGEPOINT, message, "15m", "n5", "cpu:percent", Action.REPORTED, cluster.now + 600)
+    for fetch in range(6):
+        data = cluster.nodes()
+        cluster.judge(data | {"n5": with_cpu(data["n5"], 14.9, 2 + 0.1 * fetch)})
+        assert cluster.findings == ([fall] if fetch else [])
+
+
+def test_slow_fall_against_the_other_nodes_is_drift() -> None:
+    """A node that falls by 4 points an hour has a finding of drift, without one of a sudden change before it."""
+    cluster = Cluster(interval=300)
+    cluster.run(150)
+    for fetch in range(96):
+        data = cluster.nodes()
+        cluster.judge(data | {"n5": with_cpu(data["n5"], data["n5"].metrics[0].value - fetch / 3, 2 + 0.001 * fetch)})
+        if cluster.findings:
+            break
+    assert cluster.seen() == [("drift", "n5", "cpu:percent", "reported")]
 
 
 @pytest.mark.parametrize("starts", [True, False])
@@ -465,6 +562,15 @@ def test_common_factor_is_found_despite_overlapping_windows() -> None:
     assert told
     assert told[-1] == (11, "wrong_scale", "", "cpu:percent", "marked")
     assert told[0][0] <= 5
+
+
+@pytest.mark.parametrize(("fetches", "found"), [(15, []), (16, [""])])
+def test_common_factor_needs_ten_earlier_windows(fetches: int, found: list[str]) -> None:
+    """A common factor of a quarter is found once ten earlier windows do not overlap with the present one."""
+    cluster = Cluster()
+    cluster.run(fetches)
+    cluster.judge({name: scaled(node, 0.25) for name, node in cluster.nodes().items()})
+    assert cluster.nodes_with(Kind.WRONG_SCALE) == found
 
 
 @pytest.mark.parametrize(

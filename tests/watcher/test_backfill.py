@@ -17,6 +17,7 @@ from watcher.model import Metric, NodeMetrics, Window
 from watcher.pipeline.factory import open_watcher
 from watcher.pipeline.watcher import Watcher
 from watcher.providers.base import Check, Fetched
+from watcher.quality.past_values import clean_past
 from watcher.settings import ProviderSettings, Settings, StoreSettings, WatchSettings
 from watcher.windows.past_metrics import PastMetrics
 
@@ -250,6 +251,17 @@ def test_filled_history_equals_a_recorded_one(tmp_path: Path, server: str) -> No
         np.testing.assert_array_equal(np.where(is_gap, np.nan, one.values), other.values)
         compared += int(np.isfinite(one.values).sum())
     assert compared > 150
+
+
+def test_past_values_are_those_of_a_fetch() -> None:
+    """The first nodes with valid names are kept, with percentages, and deviations where there is an average."""
+    average, deviation = ("CPU", "AVG", "cpu"), ("CPU", "STD", "cpu")
+    given = np.array([[1.0] * 5, [2.0] * 5, [-2e-6, -1e-6, 105, 105.1, np.nan], [3.0] * 5])
+    past = PastMetrics(60 * np.arange(5), ("b", "a/b", "a", "c"), {average: given, deviation: np.full((4, 5), 7.0)})
+    cleaned = clean_past(past, 2)
+    assert cleaned.nodes == ("a", "b")
+    np.testing.assert_array_equal(cleaned.series[average], [[np.nan, 0, 100, np.nan, np.nan], [1] * 5])
+    np.testing.assert_array_equal(cleaned.series[deviation], [[np.nan, 7, 7, np.nan, np.nan], [7] * 5])
 
 
 def _history(store: Path, address: str, times: list[int], hours: float) -> History:

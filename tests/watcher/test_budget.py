@@ -187,6 +187,6 @@ def test_too_many_nodes_are_dropped_by_name() -> None:
     nodes = {f"node-{number}": node for number in (3, 1, 2)}
     kept, (finding,) = analyzer.limit(nodes, "5m", 2)
     assert list(kept) == ["node-1", "node-2"]
-    assert (finding.kind, finding.window) == (Kind.TOO_MANY_NODES, "5m")
+    assert (finding.kind, finding.window, finding.action) == (Kind.TOO_MANY_NODES, "5m", "dropped")
     assert "3 nodes" in finding.message
     assert analyzer.limit(nodes, "5m", 3) == (nodes, [])

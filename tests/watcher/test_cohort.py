@@ -112,12 +112,14 @@ def test_jumping_node_does_not_hide_others() -> None:
 
 @pytest.mark.parametrize(("hours", "back", "last", "end"), [(40, 36, 35, 36.5), (54, 54, 45, 47)])
 def test_finding_ends(hours: int, back: int, last: int, end: float) -> None:
-    """A finding ends half an hour after the load has returned, and after 12 hours if the load ended for good."""
+    """A finding ends half an hour after the load has returned, or after 12 hours; then the new load is expected."""
     levels = loads(hours)
     levels[4, 34 * HOUR : back * HOUR] *= 0.1
-    seen = found(judge(levels))[:, 4]
+    judged = judge(levels)
+    seen = found(judged)[:, 4]
     assert seen[last * HOUR]
     assert not seen[int(end * HOUR) :].any()
+    assert judged[-1].expected[4] == pytest.approx(levels[4, -1], abs=5)
 
 
 def test_no_findings_in_the_first_hours() -> None:
@@ -141,3 +143,30 @@ def test_returning_node_keeps_its_state() -> None:
         cohort.judge(1e9 + 60 * at, others, np.delete(levels[:, at], 4))
     levels[4, 36 * HOUR :] *= 0.05
     assert found(judge(levels[:, 36 * HOUR :], cohort, 36 * HOUR))[20:, 4].all()
+
+
+def test_fall_in_the_first_hours_does_not_hide_a_later_one() -> None:
+    """A fall in the first four hours, when a node's usual load is unknown, does not raise its threshold."""
+    levels = loads(11)
+    levels[4, HOUR : 2 * HOUR] *= 0.01
+    levels[4, 10 * HOUR :] *= 0.3
+    assert found(judge(levels))[-1, 4]
+
+
+def test_load_of_a_day_ago_has_half_the_weight() -> None:
+    """The expected load of a few nodes is their average, in which loads of a day ago have half the weight."""
+    cohort = Cohort()
+    for hour, load in [*((hour, 40.0) for hour in range(96)), (119, 60.0), (120, 0.0)]:
+        last = cohort.judge(1e9 + 3600 * hour, NAMES[:3], np.full(3, load))
+    assert last.expected.tolist() == pytest.approx([50] * 3)
+
+
+def test_new_nodes_do_not_count_in_the_common_movement() -> None:
+    """Nodes that follow each other are expected to do so, also if more nodes join in the same fetch."""
+    cohort = Cohort()
+    levels = np.linspace(40, 60, 5)
+    for at in range(60):
+        cohort.judge(1e9 + 60 * at, NAMES[:5], levels + 5 * (-1) ** at)
+    joined = [*NAMES[:5], *(f"new-{number}" for number in range(6))]
+    judged = cohort.judge(1e9 + 3600, joined, np.concatenate([levels + 5, np.full(6, 30.0)]))
+    assert judged.expected.tolist() == pytest.approx([*(levels + 5), *[30.0] * 6], abs=0.5)

@@ -193,3 +193,49 @@ def test_missing_values_are_not_guessed(gone: bool) -> None:
         there = [node for node in range(NODES) if not (gone and np.isnan(first[node, at]))]
         names = [NAMES[node] for node in there]
         assert not corroboration.judge(1e9 + 60 * at, names, first[there, at], second[there, at]).found.any()
+
+
+@pytest.mark.parametrize("lead", [-4, 4])
+def test_source_may_lead_or_lag(lead: int) -> None:
+    """A jump that one source shows four fetches before the other is no disagreement."""
+    corroboration = Corroboration(10)
+    for at in range(40):
+        first, second = (np.full(NODES, 80.0 if at >= jump else 30.0) for jump in (20, 20 - lead))
+        assert np.isnan(corroboration.judge(1e9 + 60 * at, NAMES, first, second).since).all()
+
+
+def test_old_relation_is_forgotten() -> None:
+    """After a day without fetches, the relation of the sources in the last fetch has half the weight of all."""
+    corroboration = Corroboration(10)
+    first = np.linspace(30, 80, NODES)
+    for minutes in range(0, 72 * 60, 60):
+        corroboration.judge(1e9 + 60 * minutes, NAMES, first, first)
+    for minutes in (71 * 60 + 1440, 71 * 60 + 1441):
+        last = corroboration.judge(1e9 + 60 * minutes, NAMES, first, first + 4)
+    assert (last.expected - first).mean() == pytest.approx(2, abs=0.1)
+
+
+def test_lag_of_half_of_the_nodes_is_learned() -> None:
+    """If the second source shows half of the nodes four fetches late, a contradiction is found after that lag only."""
+    corroboration = Corroboration(10)
+    base = np.linspace(20, 40, NODES)
+    late = np.where(np.arange(NODES) % 2, 4, 0)
+    found = []
+    for at in range(125):
+        first = base + 50 * (at // 20 % 2)
+        second = base + 50 * (np.maximum(at - late, 0) // 20 % 2)
+        if at >= 110:
+            first[8] = base[8] + 50 * (1 - at // 20 % 2)
+        found.append(np.flatnonzero(corroboration.judge(1e9 + 60 * at, NAMES, first, second).found).tolist())
+    assert found == [[]] * 116 + [[8]] * 9
+
+
+@pytest.mark.parametrize(("swing", "is_found"), [(0.0, True), (0.15, False)])
+def test_usual_swings_of_all_values_are_no_common_factor(swing: float, is_found: bool) -> None:
+    """A common factor is found unless the second source often swings against the first."""
+    corroboration = Corroboration(20)
+    first = np.linspace(40, 60, NODES)
+    for at in range(110):
+        factor = 0.7 if at >= 100 else 1 + swing * (-1) ** at
+        last = corroboration.judge(1e9 + 60 * at, NAMES, first, first * factor)
+    assert set(last.found) == {is_found}

@@ -86,6 +86,18 @@ def test_spikes_need_ten_fetches() -> None:
     assert not spikes(90, past)
     past[0, -10:] = 20
     assert spikes(90, past)
+    several = np.vstack([past, past, past])
+    several[2, -2] = NAN
+    assert detectors.spikes(np.array([90.0, 20, 90]), several, AGES, 300, 1.5).tolist() == [True, False, False]
+
+
+@pytest.mark.parametrize(
+    ("value", "window", "is_spike"),
+    [(70.0, 300, False), (70.01, 300, True), (9.99, 300, True), (46.0, 3000, False), (46.01, 3000, True)],
+)
+def test_limits_of_spikes(value: float, window: float, is_spike: bool) -> None:
+    """From constant values a change by the possible 30 points in a minute, or by 6 percent, is not a spike."""
+    assert spikes(value, np.full((1, 60), 40.0), window) == is_spike
 
 
 def test_windows_without_overlap_have_no_spikes() -> None:
@@ -120,6 +132,23 @@ def test_end_of_a_load_is_not_a_change_of_scale() -> None:
     assert not fell(NAN, noise(8, 40, 3))
 
 
+@pytest.mark.parametrize(
+    ("past", "is_found"),
+    [
+        ([50.0] * 59 + [15.0], False),  # 30 times the value is still between
+        ([50.0] * 59 + [1.5], True),  # 3 times the value is no longer between
+        ([50.0] * 10 + [NAN] * 50, True),
+        ([50.0] * 9 + [0.5] * 51, False),
+        ([25.0] * 60, False),  # the factor is 50
+        ([100.0] * 60, False),  # the factor is 200
+    ],
+)
+def test_limits_of_a_fall_to_a_hundredth(past: list[float], is_found: bool) -> None:
+    """Ten values are 50 to 200 times as high, and none is 3 to 30 times as high, whatever other nodes have."""
+    found = detectors.fell_to_a_hundredth(np.array([0.5, 0.5]), np.array([past, [50.0] * 60]))
+    assert found.tolist() == [is_found, True]
+
+
 def test_fetch_of_ratios() -> None:
     """Memory with no value above 1 is a ratio at once; CPU after ten fetches, if nodes differ."""
     values = np.random.default_rng(9).uniform(0.05, 0.95, 20)
@@ -128,6 +157,7 @@ def test_fetch_of_ratios() -> None:
     assert detectors.are_ratios(values, none, may_idle=False)
     assert not detectors.are_ratios(values, none, may_idle=True)
     assert detectors.are_ratios(values, past, may_idle=True)
+    assert detectors.are_ratios(np.append(values, [0.0, 1.0]), none, may_idle=False)
 
 
 def test_idle_nodes_are_not_ratios() -> None:
@@ -170,3 +200,10 @@ def test_ratio_needs_enough_data() -> None:
     assert math.isnan(ratio(steps[:4]))
     assert math.isnan(ratio(steps[:, :30]))
     assert math.isnan(detectors.smoothing_ratio(steps, steps, 0))
+    steps[4:] = 0
+    assert math.isnan(ratio(steps)), "nodes without deviations do not count"
+
+
+def test_correction_for_few_samples() -> None:
+    """The ratio of a random walk with few samples is raised; one sample has no deviation."""
+    assert [detectors.walk_correction(samples) for samples in (0.5, 1, 2, 3)] == [math.inf, math.inf, 1.5, 19 / 16]

@@ -39,21 +39,20 @@ def test_recent_values_are_oldest_first(history: FetchHistory) -> None:
 
 def test_early_fetch_replaces_the_last_one(history: FetchHistory) -> None:
     """Fetches repeated after a failure do not push out older values."""
-    for now, value in ((0.0, 1.0), (60.0, 2.0), (62.0, 3.0), (66.0, 4.0), (120.0, 5.0)):
+    for now, value in ((0.0, 1.0), (60.0, 2.0), (62.0, 3.0), (66.0, 4.0), (120.0, 5.0), (150.0, 6.0)):
         history.append(now, nodes(a=value))
     values, times = history.before(0)
-    assert values[0].tolist() == [1, 4]
-    assert times.tolist() == [0, 66]
+    assert values[0].tolist() == [1, 4, 5]
+    assert times.tolist() == [0, 66, 120]
 
 
 def test_share_of_changes_before_a_rest(history: FetchHistory) -> None:
-    """The share of changes grows with each change; ``moved`` does not include fetches after the last change."""
+    """The share of changes is an average, used from the tenth fetch on; fetches after the last change do not count."""
     for fetch in range(40):
+        assert history.moving().size == (2 if fetch >= 10 else 0)
         history.append(fetch * 60.0, nodes(a=float(fetch), b=5.0, c=float(fetch // 4)))
     before = [of(history, name, "moved") for name in "abc"]
-    assert before[0] > 0.8
-    assert before[1] == 0
-    assert 0.1 < before[2] < 0.4
+    assert before == pytest.approx([1, 0, 0.261], abs=0.001)
     for fetch in range(40, 80):
         history.append(fetch * 60.0, nodes(a=39.0, b=5.0, c=9.0))
     assert [of(history, name, "moved") for name in "abc"] == before
@@ -104,11 +103,13 @@ def test_memory_is_bounded_with_changing_names(history: FetchHistory) -> None:
     assert len(history.nodes) == len(history.series) == 11
 
 
-def test_clock_set_back_starts_a_new_history(history: FetchHistory) -> None:
+@pytest.mark.parametrize("now", [500.0, 1000.0])
+def test_clock_set_back_starts_a_new_history(history: FetchHistory, now: float) -> None:
     """A fetch that is not later than the last one deletes the history."""
-    history.append(1000.0, nodes(a=1.0))
-    history.append(500.0, nodes(a=1.0))
-    assert of(history, "a", "since") == 500
+    for earlier in (940.0, 1000.0):
+        history.append(earlier, nodes(a=1.0))
+    history.append(now, nodes(a=1.0))
+    assert of(history, "a", "since") == now
     assert history.before(0)[1].size == 0
 
 

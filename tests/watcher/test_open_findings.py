@@ -1,10 +1,13 @@
 """Tests of findings over time."""
 
+import logging
 import re
 from pathlib import Path
 
-from watcher.findings import Finding, Kind
-from watcher.quality.open_findings import OpenFindings
+import pytest
+
+from watcher.findings import Action, Changes, Finding, Kind
+from watcher.quality.open_findings import OpenFindings, log_changes
 
 
 def test_finding_keeps_its_start() -> None:
@@ -63,6 +66,7 @@ def test_findings_of_unfetched_windows_stay_open() -> None:
     changes = findings.update(160, [], unseen={"15m"})
     assert [(each.window, each.since) for each in changes.current] == [("15m", 100)]
     assert [each.window for each in changes.closed] == ["5m"]
+    assert findings.update(220, []) == Changes(closed=changes.current)
 
 
 def test_every_kind_is_documented() -> None:
@@ -71,3 +75,22 @@ def test_every_kind_is_documented() -> None:
     rows = [line for line in page.splitlines() if line.startswith("| `")]
     named = {kind for row in rows for kind in re.findall(r"`([a-z_]+)`", row.split("|")[1])}
     assert named == set(Kind)
+
+
+def test_log_of_changes(caplog: pytest.LogCaptureFixture) -> None:
+    """New findings are warnings, except low coverage; failed fetches are left out; ten of a kind have a line each."""
+    caplog.set_level(logging.INFO)
+    stale = [Finding(Kind.STALE, f"old {number}", "5m", f"n{number}", "cpu", Action.MARKED) for number in range(12)]
+    others = (Finding(Kind.FETCH_FAILED, "refused", "5m"), Finding(Kind.LOW_COVERAGE, "half", "5m"))
+    log_changes(Changes(opened=(*stale, *others), closed=others))
+    assert [(each.levelname, each.message) for each in caplog.records] == [
+        *(("WARNING", each.message) for each in stale[:10]),
+        ("WARNING", "there are more findings of this kind, see /findings"),
+        ("INFO", "half"),
+        ("INFO", "no longer: half"),
+    ]
+    first, more, half = (vars(caplog.records[line]) for line in (0, 10, 11))
+    fields = {"kind": "stale", "window": "5m", "node": "n0", "metric": "cpu", "action": "marked"}
+    assert fields.items() <= first.items()
+    assert more["count"] == 2
+    assert "node" not in half

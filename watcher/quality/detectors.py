@@ -150,7 +150,7 @@ def walk_correction(samples: float) -> float:
     Args:
         samples: the number of samples in a window.
     """
-    squared = max(1.0, samples) ** 2
+    squared = samples**2
     return (2 * squared + 1) / (2 * (squared - 1)) if squared > 1 else float("inf")
 
 
