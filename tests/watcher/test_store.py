@@ -77,7 +77,8 @@ def test_newest_snapshots_are_loaded(path: Path, in_memory: bool) -> None:
 
 
 def test_saved_data_survives_closing(path: Path) -> None:
-    """A store that opens the file later loads the snapshot and the samples."""
+    """A store that opens the file later, in folders that were created, loads the snapshot and the samples."""
+    path = path.parent / "deeper" / path.name
     first = Store(path)
     first.save_snapshots({"15m": snapshot()})
     samples = SampleRound.of(
@@ -253,6 +254,51 @@ def test_loading_reads_only_the_newest_bodies(path: Path) -> None:
         tracemalloc.stop()
         store.close()
     assert peak < 2 * 1024**2
+
+
+def test_windows_of_a_fetch_may_differ_in_time(store: Store) -> None:
+    """All windows of a fetch are kept, also if their snapshots have different times."""
+    fetch = {"15m": snapshot(1060), "5m": snapshot(1000)}
+    store.save_snapshots(fetch)
+    assert load_windows(store) == fetch
+
+
+def test_data_from_a_time_on_is_forgotten(store: Store, path: Path) -> None:
+    """Snapshots and samples from the given second on are deleted, the samples of their source only."""
+    for now in (1000, 1060, 1120):
+        save_both(store, now)
+        store.save_samples("y", SampleRound.of(now, {}), keep_since=0)
+    store.forget_snapshots(since=1060)
+    store.forget_samples("x", since=1060)
+    assert rows(path, "timestamp") == [(1000,)]
+    assert sorted(rows(path, "source, taken_at", "samples")) == [("x", 1000), ("y", 1000), ("y", 1060), ("y", 1120)]
+
+
+def test_the_history_has_its_limits(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The history gets the snapshot of its window with its limits, in whole hours and in bytes."""
+    given: list[object] = []
+
+    def add(_: object, metrics: WatcherMetrics, origin: str, **limits: int) -> None:
+        given.append((metrics, origin, limits))
+
+    monkeypatch.setattr("watcher.store.history.add", add)
+    store = Store(path, keep_hours=2.5, history_megabytes=1.5, origins={"x": "east"})
+    store.save_snapshots({"15m": snapshot(1060), "5m": snapshot(1000)}, history_window="5m")
+    assert given == [(snapshot(1000), "east", {"keep_hours": 3, "max_bytes": 1_572_864})]
+    store.save_snapshots({"15m": snapshot(1120)}, history_window="5m")
+    store.save_snapshots({"15m": snapshot(1180)})
+    assert (len(given), store.failure) == (1, "")
+    store.close()
+
+
+def test_a_store_that_works_opens_its_file_once(store: Store, caplog: pytest.LogCaptureFixture) -> None:
+    """A file that nothing disturbs is opened once, has a history, and is written without a word in the log."""
+    for now in (1000, 1060):
+        save_both(store, now)
+        store.reopen()
+    assert (store.times_opened, store.set_aside, store.times_set_aside, store.failure) == (1, None, 0, "")
+    assert (store.has_file, store.keeps_history) == (True, True)
+    assert caplog.text == ""
 
 
 # -- clocks that jump ---------------------------------------------------------------------------------------------
@@ -444,6 +490,24 @@ def test_migrations_only_add(path: Path) -> None:
         assert (1, None) not in [(required, default) for name, required, default in columns if name not in needed]
 
 
+def test_each_row_has_a_key(path: Path) -> None:
+    """Each table has one unique key, so that a row that is written again replaces the first one."""
+    Store(path).close()
+    for table, key in {
+        "snapshots": "window, timestamp",
+        "samples": "source, taken_at",
+        "history_nodes": "name",  # the number is the row's identifier
+        "history_minutes": "minute, source, origin, type, operator, name",
+        "history_blocks": "hour, source, origin, type, operator, name, chunk",
+        "history_apart": "hour",
+        "workload_state": "source, origin, part",
+        "pod_use_pods": "source, origin, number",
+        "pod_use_blocks": "source, origin, hour",
+    }.items():
+        indexes = f"pragma_index_list('{table}') as each, pragma_index_info(each.name) as part where each.[unique]"
+        assert rows(path, "group_concat(part.name, ', ')", indexes) == [(key,)]
+
+
 # -- files that cannot be used ------------------------------------------------------------------------------------
 
 
@@ -612,6 +676,23 @@ def test_the_file_is_opened_later(path: Path) -> None:
     assert store.failure == ""
     store.close()
     assert rows(path, "timestamp") == [(1000,), (1060,)]
+
+
+@pytest.mark.usefixtures("short_handover")
+def test_a_file_that_can_be_used_again_gets_what_it_lacks(path: Path) -> None:
+    """The file gets the snapshots and samples from memory, but its own rows of the same time stay."""
+    first = Store(path)
+    first.save_snapshots({"15m": snapshot(1000, 1)})
+    second = Store(path)
+    second.save_snapshots({"15m": snapshot(1000, 2), "5m": snapshot(1000, 3)})
+    samples = SampleRound.of(1000.5, {"a": Sample(999.5, (Reading("cpu", "CPU", 12.5),))})
+    second.save_samples("x", samples, keep_since=0)
+    first.close()
+    second.reopen()
+    assert load_windows(second) == {"15m": snapshot(1000, 1), "5m": snapshot(1000, 3)}
+    assert second.load_samples("x", since=0) == [samples]
+    assert (second.failure, second.times_opened) == ("", 1)
+    second.close()
 
 
 def test_a_locked_file_is_reported(store: Store, path: Path) -> None:

@@ -1,5 +1,7 @@
 """The store's file: damaged, locked, shared or removed. Its content is tested in test_store.py."""
 
+import errno
+import fcntl
 import os
 import random
 import shutil
@@ -14,6 +16,7 @@ from support.snapshots import load_windows, rows, snapshot
 
 from watcher.providers.base import Reading, Sample
 from watcher.store import Store, schema
+from watcher.store.lock import FileLock
 from watcher.store.store import _HANDOVER_SECONDS
 from watcher.windows.samples import SampleRound
 
@@ -430,3 +433,42 @@ def test_a_lock_file_that_cannot_be_created(path: Path) -> None:
     assert store.failure == ""
     store.close()
     assert rows(path, "timestamp") == [(1000,)]
+
+
+def test_a_file_system_without_locks(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file is used even if the file system has no locks."""
+
+    def refuse(*_: int) -> None:
+        raise OSError(errno.ENOLCK, "no locks available")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    assert failure_of(path) == ""
+
+
+def test_a_lock_is_held_once(path: Path) -> None:
+    """A lock is refused to others until it is released; a missing lock file is created, but not on ``create=False``."""
+    lock_file = Path(f"{path}.lock")
+    with FileLock(path) as lock, FileLock(path) as other:
+        assert (lock.take(create=False), lock_file.exists()) == (True, False)
+        assert (lock.take(), lock.was_made, lock.take(), other.take(0.05)) == (True, True, True, False)
+        lock_file.unlink()
+        assert (lock.is_lost(), other.is_lost()) == (True, False)
+        lock.release()
+        assert (other.take(), other.was_made, lock.is_lost(), lock.take(create=False)) == (True, True, False, False)
+        other.release()
+        assert (lock.take(), lock.was_made) == (True, False)
+
+
+def test_a_lock_file_that_is_removed_before_it_is_locked(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If the lock file is removed between opening and locking it, a new one is created and locked."""
+    flock, lock_file = fcntl.flock, Path(f"{path}.lock")
+
+    def removed_first(descriptor: int, operation: int) -> None:
+        monkeypatch.setattr(fcntl, "flock", flock)
+        lock_file.unlink()
+        flock(descriptor, operation)
+
+    monkeypatch.setattr(fcntl, "flock", removed_first)
+    with FileLock(path) as lock:
+        assert (lock.take(), lock.is_lost()) == (True, False)
+        assert FileLock(path).take() is False

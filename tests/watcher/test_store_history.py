@@ -15,6 +15,7 @@ from support.killed import integrity, run_and_kill
 
 from watcher.history import BadHistoryQuery, History, Steps, start_time, step_seconds
 from watcher.store import Store, history_blocks, schema
+from watcher.windows.past_metrics import PastMetrics
 
 HOUR = 3600
 START = 1_700_000 * HOUR  # the beginning of an hour
@@ -58,7 +59,8 @@ def test_minutes_are_loaded(store: Store) -> None:
     history = stored(store, START, 3)
     assert history.nodes == ("a", "b", "c")
     expected = [[10, np.nan, np.nan], [20, np.nan, 40], [np.nan, np.nan, 99.99]]
-    np.testing.assert_array_equal(history.of("CPU"), np.array(expected, np.float32))
+    np.testing.assert_array_equal(history.of("CPU"), np.array(expected, np.float32), strict=True)
+    assert store.history_metrics(["x"]) == {("CPU", "AVG"), ("Memory", "AVG")}
 
 
 def test_a_history_goes_on_under_another_spelling(store: Store) -> None:
@@ -118,6 +120,9 @@ def test_sources_are_kept_apart(path: Path) -> None:
     save_fetch(store, START, {"a": 10})
     save_fetch(store, START + 60, {"a": 20}, source="y")
     np.testing.assert_array_equal(stored(store, START, 2).of("CPU")[0], [10, np.nan])
+    save_fetch(store, START + HOUR, {"a": 30})
+    both = store.load_history(["x", "y"], Steps(START, 60, 2), None, "CPU", "AVG", until=START + HOUR)
+    np.testing.assert_array_equal(both.of("CPU")[0], [10, 20])
     store.close()
     other = Store(path, origins={"x": "cluster 2"})
     assert stored(other, START, 2).nodes == ()
@@ -180,6 +185,62 @@ def test_memory_has_no_history() -> None:
     store.close()
 
 
+# -- gaps ---------------------------------------------------------------------------------------------------------
+
+
+def past(minutes: range, loads: dict[str, float]) -> PastMetrics:
+    """Return values of the past: the load plus one hundredth per minute as CPU."""
+    cpu = np.array([[load + minute / 100 for minute in minutes] for load in loads.values()])
+    return PastMetrics(START + 60 * np.array(minutes), tuple(loads), {("CPU", "AVG", "cpu"): cpu})
+
+
+def recorded(store: Store, hour: int = 0, source: str = "x") -> list[int]:
+    """Return the recorded minutes of an hour, counted from the start."""
+    return np.flatnonzero(store.recorded_minutes([source], 1_700_000 + hour)).tolist()
+
+
+def test_recorded_minutes_of_an_hour(store: Store) -> None:
+    """A minute is recorded if a row or a block has a value of one node; all are if the file cannot be read."""
+    for minute in (60, 61, 59, 56):  # the clock was set back, so both hours have rows
+        save_fetch(store, START + 60 * minute, {"a": 1, "b": 2})
+    store.fill_history(past(range(9, 12), {"a": 5}), "x")
+    assert recorded(store) == [9, 10, 11, 56, 59]
+    assert recorded(store, 1) == [0, 1]
+    assert recorded(store, -1) == recorded(store, source="y") == []
+    store.write(lambda db: db.execute("update history_blocks set body = 'garbage'"))
+    assert recorded(store) == [56, 59]
+    store.close()
+    assert recorded(store) == list(range(60))  # so that nothing is filled
+
+
+def test_gaps_are_filled(store: Store) -> None:
+    """Values of the past fill gaps only, for more nodes than a block has; missing values stay gaps."""
+    save_fetch(store, START, {"node-000": 50})
+    store.fill_history(past(range(2, 4), {"node-000": 10}), "x")
+    loads = {f"node-{number:03}": number / 4 for number in range(1, 130)}
+    store.fill_history(past(range(5), {"node-000": 20, **loads, "without": np.nan}), "x")
+    history = stored(store, START, 6)
+    assert history.nodes == ("node-000", *loads)
+    expected = [[50, 20.01, 10.02, 10.03, 20.04], *past(range(5), loads).series["CPU", "AVG", "cpu"]]
+    np.testing.assert_allclose(history.of("CPU")[:, :5], expected, atol=1e-4)
+    assert np.isnan(history.of("CPU")[:, 5]).all()
+
+
+def test_nodes_beyond_the_limit_are_left_out(
+    store: Store, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Beyond the limit of nodes, values of new nodes are left out, measured or filled, and the log says so."""
+    monkeypatch.setattr("watcher.store.history._MAX_NODES", 2)
+    for minute, loads in enumerate(({"a": 1}, {"c": 4, "b": 3, "a": 2}, {"b": 6, "a": 5})):
+        caplog.clear()
+        save_fetch(store, START + 60 * minute, loads)
+        assert ("too many nodes" in caplog.text) is ("c" in loads)
+    store.fill_history(past(range(3, 4), {"c": 30, "a": 10}), "x")
+    history = stored(store, START, 4)
+    assert history.nodes == ("a", "b")
+    np.testing.assert_allclose(history.of("CPU"), [[1, 2, 5, 10.03], [np.nan, 3, 6, np.nan]], atol=1e-4)
+
+
 # -- clocks that are wrong ----------------------------------------------------------------------------------------
 
 
@@ -202,6 +263,17 @@ def test_a_wrong_clock_deletes_no_history(store: Store, hours_off: tuple[int, ..
     assert store.failure == ""
     values = stored(store, START + 3 * HOUR, 24 * 60, node="a").of("CPU")[0]
     np.testing.assert_array_equal(values[::10], loads[18:])
+
+
+def test_no_values_after_the_present_are_served(store: Store) -> None:
+    """Values up to five minutes after the present time are served, and no later ones, even of a packed hour."""
+    for minute in range(61):
+        save_fetch(store, START + 60 * minute, {"a": minute})
+    for first, until, last in ((0, 600, 15), (0, 599.9, 14), (14, 600, 15), (16, 600, 15), (20, 600, 15)):
+        steps = Steps(START + 60 * first, 60, 30)
+        history = store.load_history(["x"], steps, None, "CPU", "AVG", until=START + until)
+        found = {load for each in history.series for load in each.values[~np.isnan(each.values)].tolist()}
+        assert found == set(range(first, last + 1))
 
 
 def test_history_of_the_future_is_not_served_until_then(store: Store) -> None:
@@ -264,6 +336,10 @@ def test_unreadable_history_is_a_gap(store: Store, path: Path) -> None:
     save_fetch(store, START + 2 * HOUR, {"a": 5})
     assert store.failure == ""
     assert np.flatnonzero(~np.isnan(stored(store, START, 121).of("CPU")[0])).tolist() == [61, 120]
+    store.write(lambda db: db.execute("update history_minutes set body = x'01'"))
+    save_fetch(store, START + 3 * HOUR, {"a": 6})
+    assert store.failure == ""
+    assert np.flatnonzero(~np.isnan(stored(store, START, 181).of("CPU")[0])).tolist() == [61, 180]
 
 
 @given(st.lists(st.integers(0, 0xFFFF), min_size=1, max_size=40), st.integers(0, 2**32 - 1))
