@@ -1,6 +1,7 @@
 """Capacity, requests and use of all pods together: from each round to the store, the API and the client."""
 
 from contextlib import ExitStack, closing
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -49,6 +50,8 @@ def test_a_day_of_rounds_is_kept_in_order():
     assert history.totals().times.tolist() == [start + 2 * STEP, start + 3 * STEP]
     history.add(*measured(2), CAPACITY)
     assert history.totals().times.tolist() == [start + 2 * STEP]
+    history.add(replace(measured(3)[0], timestamp=start + 2 * STEP + 86400), {}, CAPACITY)  # exactly a day later
+    assert history.totals().times.tolist() == [start + 2 * STEP + 86400]
 
 
 def test_totals_survive_a_restart_with_the_learner(tmp_path):

@@ -89,6 +89,31 @@ def test_a_round_covers_the_time_since_the_one_before(since, seconds):
     assert found is None or found.measured_seconds.tolist() == [30.0]
 
 
+def test_revisions_have_the_same_numbers_in_all_runs():
+    """Stored numbers of revisions stay valid after an update of the watcher; an unknown revision is 0."""
+    for revision, number in (("", 0), ("5d4f", 0xEEEA79ED74AB8525 - 2**64), ("r-1", 0x7D99A80E76BBAD0E)):
+        pods = {PodKey("shop", "web-1"): RunningPod(replace(TEMPLATE, revision=revision), 1.0)}
+        assert use_round(use_of(("web-1", "main", 0.25, GIB)), pods, 0).revision.tolist() == [number]
+
+
+def test_days_are_to_be_filled_from_the_first_round_with_use_on():
+    """A round without use begins nothing; later rounds leave the days as they are."""
+    learning, pods = LearnerService(Store(None), "x", backfill_days=2), {PodKey("shop", "a"): RunningPod(TEMPLATE, 1.0)}
+    learning.observe(use_of(), pods)
+    assert learning.unfilled() == ([], 0.0)
+    for later in (300, 86700):
+        learning.observe(use_of(("a", "main", 0.25, GIB), timestamp=START + later), pods)
+        assert learning.unfilled() == ([START // 86400, START // 86400 - 1], START)
+
+
+def test_a_clock_that_is_set_back_again_is_reported_once(caplog):
+    """The first refused round is a warning; the next ones are not."""
+    learning, pods = LearnerService(Store(None), "x"), {PodKey("shop", "web-1"): RunningPod(TEMPLATE, None)}
+    for at, warnings in ((0, 0), (5 * 86400, 0), (0, 0), (5 * 86400, 0), (300, 1), (600, 1)):
+        learning.observe(use_of(("web-1", "main", 0.25, GIB), timestamp=START + at), pods)
+        assert caplog.text.count("the clock of its source was set back again") == warnings
+
+
 def test_a_restarted_watcher_continues(path):
     """A learner's state survives a restart, bit for bit, and the next rounds are learned as without the restart."""
     store, running = Store(path), LearnerService(Store(None), "x")
@@ -259,6 +284,9 @@ def test_limits_are_those_of_most_pods_of_the_newest_revision(reverse):
     assert found.limits[:, 0].tolist() == [1.0, GIB]
     assert found.requests[:, 0].tolist() == [0.5, GIB]
     assert (found.is_guaranteed[0], found.pods[0]) == (False, 7.0)
+    tied = use_of(*(rows[2:0:-1] if reverse else rows[1:3]))
+    found = use_round(tied, dict(list(pods.items())[1:3]), 0).facts
+    assert found.limits[:, 0].tolist() == [1.0, 4 * GIB]  # of equally frequent ones that of the youngest pod
 
 
 def test_containers_that_were_never_measured_are_listed_with_the_reason():
@@ -266,6 +294,8 @@ def test_containers_that_were_never_measured_are_listed_with_the_reason():
     cases = {
         "ended": (START - 7000.0, (ContainerRestart("main", START - 120.0, False),)),
         "killed": (START - 7000.0, (ContainerRestart("main", START - 180.0, True),)),
+        "hours": (START - 9000.0, (ContainerRestart("main", START - 7200.0, False),)),
+        "recent": (START - 899.0, ()), "older": (START - 900.0, ()),
         "young": (START - 240.0, ()), "unknown": (None, None), "silent": (START - 7000.0, ()),
         "looping": (START - 7000.0, (ContainerRestart("main", START - 60.0, True),)),
     }  # fmt: skip
@@ -273,7 +303,7 @@ def test_containers_that_were_never_measured_are_listed_with_the_reason():
     pods = {
         PodKey("shop", f"{name}-{n}"): RunningPod(
             PodTemplate(Workload("shop", "Job", name), "", (LIMITED if name == "looping" else free,), ("setup",)),
-            start, restarts=restarts,
+            start and start - 3000 * n, restarts=restarts,
         )
         for name, (start, restarts) in cases.items()
         for n in range(2)
@@ -284,6 +314,9 @@ def test_containers_that_were_never_measured_are_listed_with_the_reason():
     assert {(each.workload.name, each.container, each.pods): each.reason for each in learning.unmeasured} == {
         ("ended", "main", 2): "it ended 2 minutes ago, before it was measured",
         ("killed", "main", 2): "it was killed for lack of memory of its node 3 minutes ago, before it was measured",
+        ("hours", "main", 2): "it ended 2 hours ago, before it was measured",
+        ("recent", "main", 2): "its pod started 15 minutes ago",
+        ("older", "main", 2): "the source of the use has no measurement of it: it does not run, or is not scraped",
         ("young", "main", 2): "its pod started 4 minutes ago",
         ("unknown", "main", 2): "its start is not known",
         ("silent", "main", 2): "the source of the use has no measurement of it: it does not run, or is not scraped",
@@ -344,5 +377,8 @@ def test_what_a_round_could_not_check_is_known():
     )  # fmt: skip
     known = {key: pod._replace(restarts=()) for key, pod in pods.items()}
     learning.note(KnownAutoscalers(unchecked=()))
+    one_unknown = {**known, next(iter(pods)): next(iter(pods.values()))}
+    learning.observe(replace(use, timestamp=use.timestamp + 60, unchecked=()), one_unknown)
+    assert learning.unchecked == ("restarts and OOM kills (the pods come from kube-state-metrics)",)
     learning.observe(replace(use, timestamp=use.timestamp + 300, unchecked=()), known)
     assert learning.unchecked == ()

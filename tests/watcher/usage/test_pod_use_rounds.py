@@ -171,6 +171,18 @@ def test_a_workload_recurs_with_a_second_pod_or_run() -> None:
     assert recurrence.update({}) == 1.0
 
 
+def test_the_least_recently_seen_workloads_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Above the limit a workload that is seen again is new; the names of lone workloads begin with the newest."""
+    monkeypatch.setattr("watcher.usage.learn.recurrence._MOST_WORKLOADS", 2)
+    recurrence = Recurrence()
+    recurrence.update(pods(("a-1", "Job", "a"), ("b-1", "Job", "b")))
+    assert (recurrence.lone(5), recurrence.lone(1)) == (["ns/Job/b", "ns/Job/a"], ["ns/Job/b"])
+    for name in "ac":
+        recurrence.update(pods((f"{name}-1", "Job", name)))
+    assert recurrence.lone(5) == ["ns/Job/c", "ns/Job/a"]
+    assert recurrence.update(pods(("b-2", "Job", "b"))) == 0.0
+
+
 def test_the_service_measures_pods_beside_the_nodes(watch: Any) -> None:
     """The service's metrics show the newest round; nodes are served at the same time."""
     service: Service = watch("--provider", "Fake", TRIMARAN_FAKE__PODS="40")

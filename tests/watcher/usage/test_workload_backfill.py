@@ -236,6 +236,7 @@ def test_runs_of_jobs_count_in_full() -> None:
     assert learner.rows["minutes"][row].tolist() == [180, 180]
     assert learner.rows["pod_minutes"][row] == 360
     assert learner.containers().use[:, row] == pytest.approx([0.5, MEBI])
+    assert learner.rows["squares"][row] / learner.rows["weights"][row] == pytest.approx([0.5, MEBI**2])
 
 
 def test_pods_of_earlier_revisions_count_as_an_hour() -> None:
@@ -255,6 +256,28 @@ def test_pods_of_earlier_revisions_count_as_an_hour() -> None:
     mean = day_mean(times)
     now = np.array([np.mean([f(pod, NOON) for pod in range(3)]) for f in (cores, memory)])
     assert learner.containers().use[:, 0] == pytest.approx((60 * mean + 5 * now) / 65, rel=1e-5)
+
+
+def test_a_day_has_any_number_of_containers() -> None:
+    """The values of all containers are kept when their number grows; each second one is of an earlier revision."""
+    collector, ends = DayCollector(20_000, DAY // 6), range(20_000 * DAY + DAY // 6, 20_001 * DAY + 1, DAY // 6)
+    for first, last in ((0, 200), (200, 257), (257, 900), (900, 900)):
+        numbers = np.arange(first, last)
+        course = np.ones((len(numbers), 6), np.float32)
+        course[numbers % 3 == 0, 0] = np.nan
+        pods, names = [("old", "new")[number % 2] for number in numbers], [f"c-{number}" for number in numbers]
+        past = PastContainerUse(ends, ["shop"] * len(pods), pods, names, course, np.stack([numbers + 1.0, numbers + 2]))
+        collector.add(past, lambda _namespace, _pod: WEB, present_pods={("shop", "new")})
+    day, numbers = collector.result(), np.arange(900)
+    known, is_new = 6 - (numbers % 3 == 0), numbers % 2
+    assert [key.container for key in day.keys] == [f"c-{number}" for number in numbers]
+    assert day.highest_memory.tolist() == (numbers + 2).tolist()
+    assert day.pod_minutes.tolist() == day.counts.sum(axis=1).tolist() == (240 * known).tolist()
+    assert (day.minutes[0].tolist(), day.runs.tolist()) == ((240 * known * is_new).tolist(), (6 - known).tolist())
+    assert day.seen.T.tolist() == [[ends[6 - each], ends[-1]] for each in known]
+    assert day.sums[:, 3] / day.sums[:, 1] == pytest.approx(numbers + 1)
+    assert day.minutes[1] == pytest.approx(day.present[:, 0], rel=1e-12)
+    assert day.present.tolist() == (day.sums * is_new[:, None]).tolist()
 
 
 def test_ended_workloads_begin_with_their_mean() -> None:

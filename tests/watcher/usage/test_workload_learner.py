@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runtime.kubernetes.workloads import Workload
+from watcher.usage.array_bytes import pack, unpack
 from watcher.usage.learn.cpu_histograms import BIN_ENDS, BINS, PackedDay, bins_of, percentiles
 from watcher.usage.learn.learner import ROW, WorkloadLearner
 from watcher.usage.learn.learner_state import PRESENT, UnreadableStateError, load_state, save_state
@@ -80,6 +81,39 @@ def test_a_round_is_one_value_however_many_pods():
     assert learner.table().pods.tolist() == [1.0]
 
 
+def test_the_deviation_of_memory_is_at_least_the_distance_to_its_peak():
+    """A short peak is enough to run out of memory, so the variance over time is not."""
+    learner = learner_of(*(use_round(NOON + ROUND * n, (MAIN, 2, 0.5, (1 + n // 3) * GIB)) for n in range(4)))
+    (row,), table = learner.rows, learner.table()
+    distance = 2 * GIB - row["sums"][1] / row["weights"][1]
+    expected = math.sqrt(distance**2 + (0.3 * table.use[1, 0]) ** 2 / (1 + 20 / 120))
+    assert table.deviations[1, 0] == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("measured", "level"),
+    [
+        ([(MAIN, 1, 0.01, GIB / 100)], [0.05, 0.05]),
+        ([(MAIN, 1, 10.0, 10 * GIB)], [4.0, 4.0]),
+        ([(MAIN, 1, 0.5, GIB / 2, 0.0)], [1.0, 0.5]),  # no request for CPU
+        ([(MAIN, 2, 0.5, GIB), (RUN, 1, 0.2, math.nan), (PROXY, 1, math.nan, GIB / 2)], [1.2 / 3, 2.5 / 3]),
+    ],
+)
+def test_the_level_is_bounded_and_leaves_out_what_is_unknown(measured, level):
+    """It is 0.05 to 4; a container counts with its pods, for the resources whose use and request are known."""
+    learner = learner_of(*(use_round(NOON + ROUND * n, *measured) for n in range(2)))
+    assert learner.cluster_level().tolist() == pytest.approx(level)
+
+
+def test_after_a_gap_the_level_is_that_of_containers_with_a_past():
+    """Until ten minutes are known, containers count that were observed for an hour, by their pods."""
+    cores = [1.0] * 11 + [0.5]
+    learner = learner_of(*(use_round(NOON + ROUND * n, (MAIN, 2, 0.4, GIB / 2, each)) for n, each in enumerate(cores)))
+    learner.observe(use_round(NOON + DAY, (RUN, 1, 0.1, GIB, 2.0), (PROXY, 1, 0.1, GIB, 0.0)))
+    assert learner.cluster_level().tolist() == pytest.approx([0.8, 0.5])
+    assert use_of(learner, JOB)[0] == pytest.approx((5 * 0.1 + 60 * 0.4 * 2) / 65)  # the level of the first requests
+
+
 def test_a_request_halved_in_mid_run_changes_no_expected_use():
     """Use is kept in cores: after a change of the requests the same measurements give the same expected use."""
     rounds = [use_round(NOON + ROUND * n, (MAIN, 2, 0.3, GIB / 4, 1.0), (RUN, 1, 0.1, GIB)) for n in range(12)]
@@ -96,8 +130,9 @@ def test_a_new_revision_starts_with_the_use_of_the_one_before():
     """A revision begins when most pods have it: the use stays, older data counts two hours at most, and is unsure."""
     learner = learner_of(*(use_round(NOON + ROUND * n, (MAIN, 4, 0.4, GIB, 1.0, 11)) for n in range(288)))
     before, sure = use_of(learner), learner.table().deviations[0, 0]
-    learner.observe(use_round(NOON + DAY, (MAIN, 3, 0.4, GIB, 1.0, 11), (MAIN, 1, 0.4, GIB, 1.0, 22)))
-    assert learner.containers().revision_since.tolist() == [NOON]
+    for pods, other in ((1, 22), (2, 0), (2, 22)):  # half of the pods, or unknown ones, are no new revision
+        learner.observe(use_round(NOON + DAY, (MAIN, 4 - pods, 0.4, GIB, 1.0, 11), (MAIN, pods, 0.4, GIB, 1.0, other)))
+        assert learner.containers().revision_since.tolist() == [NOON]
     learner.observe(use_round(NOON + DAY + ROUND, (MAIN, 1, 0.4, GIB, 1.0, 11), (MAIN, 3, 0.4, GIB, 1.0, 22)))
     assert learner.containers().revision_since.tolist() == [NOON + DAY + ROUND]
     assert use_of(learner) == pytest.approx(before, rel=1e-3)
@@ -105,6 +140,14 @@ def test_a_new_revision_starts_with_the_use_of_the_one_before():
     for n in range(24):  # two hours at twice the use
         learner.observe(use_round(NOON + DAY + ROUND * (2 + n), (MAIN, 4, 0.8, GIB, 1.0, 22)))
     assert use_of(learner)[0] == pytest.approx(0.6, rel=0.02)
+
+
+def test_an_hour_of_the_day_has_a_memory_of_seven_days():
+    """A round belongs to the hour of its middle; earlier rounds of the hour weigh less, by the minutes of the hour."""
+    rounds = [use_round(NOON + ROUND * n, (MAIN, 2, cores, GIB)) for n, cores in enumerate([0.9, 0.2, 0.6])]
+    row, left = learner_of(*rounds).rows[0], math.exp(-5 / 420)
+    assert row["hour_weights"][11:14, 0].tolist() == pytest.approx([5, 5 * left + 5, 0], rel=1e-6)
+    assert row["hour_sums"][11:14, 0].tolist() == pytest.approx([4.5, left + 3, 0], rel=1e-6)
 
 
 def test_a_pod_is_the_sum_of_its_containers():
@@ -115,6 +158,7 @@ def test_a_pod_is_the_sum_of_its_containers():
     assert use_of(learner) == containers.use.sum(axis=1).tolist()
     assert learner.table().deviations[:, 0].tolist() == containers.deviations.sum(axis=1).tolist()
     for n in range(12, 16):
+        assert use_of(learner) == learner.containers().use.sum(axis=1).tolist()
         learner.observe(use_round(NOON + ROUND * n, (MAIN, 2, 0.4, GIB)))
     assert use_of(learner) == learner.containers().use[:, 0].tolist()
 
@@ -154,6 +198,28 @@ def test_impossible_requests_count_as_none(wrong):
     learner = learner_of(*rounds)
     assert use_of(learner)[0] == pytest.approx(0.4, rel=1e-12)
     assert learner.table().level[0] == pytest.approx(0.25, rel=1e-12)
+
+
+def test_a_resource_that_is_known_alone_is_learned():
+    """A container counts if either amount is known; one without any in a round is not added by it."""
+    rows = (MAIN, 1, math.nan, GIB), (PROXY, 1, math.nan, -1.0), (RUN, 1, 0.2, math.nan)
+    learner = learner_of(use_round(NOON, *rows))
+    assert learner.keys == [MAIN, RUN]
+    assert learner.rows["minutes"].tolist() == learner.rows["weights"].tolist() == [[0, 5], [5, 0]]
+    assert learner.rows["sums"].tolist() == [[0, 5 * GIB], [1, 0]]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"seconds": 0.0}, {"seconds": -300.0}, {"measured_seconds": np.zeros(1)}, {"pods": np.array([math.inf])},
+     {"use": np.full((2, 1), math.nan)}],
+)  # fmt: skip
+def test_a_round_without_known_use_is_not_observed(changes):
+    """A round of no time, or without a pod that ran for a known time, changes nothing."""
+    learner = learner_of(only_main(1))
+    before = learner.rows.tobytes()
+    assert learner.observe(only_main(2, **changes)) is False
+    assert (learner.time, learner.rows.tobytes()) == (NOON + ROUND, before)
 
 
 def test_measurements_without_a_container_are_left_out():
@@ -214,6 +280,16 @@ def test_a_clock_that_is_set_back_again_counts_after_a_day() -> None:
     assert learner.time == NOON + 4 * DAY
 
 
+def test_a_clock_that_is_corrected_by_less_than_an_hour_ends_no_day() -> None:
+    """Shortly after midnight a round of less than an hour earlier belongs to the present day."""
+    midnight = 20_001 * DAY
+    learner = learner_of(*(use_round(midnight + at, (MAIN, 1, 0.4, GIB)) for at in (60.0, 60.0 - 3599)))
+    assert (learner.day, learner.past) == (20_001, [])
+    for at in (60.0, 60.0 - 3600):
+        learner.observe(use_round(midnight + at, (MAIN, 1, 0.4, GIB)))
+    assert (learner.day, len(learner.past), learner.calm_rounds) == (20_000, 1, 0)
+
+
 # -- histograms ---------------------------------------------------------------------------------------------------
 
 
@@ -252,6 +328,37 @@ def test_packed_days_add_up_to_the_dense_counts():
     quantiles = (0.1, 0.5, 0.9, 1.0)
     np.testing.assert_array_equal(percentiles(today[rows], taken, quantiles), percentiles(padded, [], quantiles))
     assert (percentiles(today, [], quantiles) == 0).all()
+    assert (percentiles(today - 1, [], quantiles) == 0).all()  # as a damaged state may have
+    summed = np.pad(dense[0], ((0, 13), (0, 0)))
+    summed[[60, 3]] += dense[1][:2]
+    merged = PackedDay.pack(dense[0]).merged(np.array([60, 3, 62]), np.pad(dense[1][:2], ((0, 1), (0, 0))))
+    for found, expected in zip(merged, PackedDay.pack(summed), strict=True):
+        np.testing.assert_array_equal(found, expected, strict=True)
+
+
+def test_a_percentile_is_the_end_of_its_bin():
+    """A percentile that lies exactly at the end of a bin is of this bin; past days count by their weights."""
+    today, past = np.zeros((2, 4100, BINS), np.float32)  # containers are summed in blocks of 4,096
+    today[[0, 4095, 4097, 4097], [8, 9, 20, 30]] = past[[1, 4096, 4097], [10, 175, 40]] = 1
+    found = percentiles(today, [(PackedDay.pack(past), 0.5)], (0.4, 0.5, 0.8, 0.81))
+    at = np.flatnonzero(found.any(axis=0)).tolist()
+    bins = {0: [8] * 4, 1: [10] * 4, 4095: [9] * 4, 4096: [175] * 4, 4097: [20, 30, 30, 40]}
+    assert dict(zip(at, found[:, at].T.tolist(), strict=True)) == {
+        row: BIN_ENDS[each].tolist() for row, each in bins.items()
+    }
+
+
+@pytest.mark.parametrize(
+    ("offsets", "bins", "counts", "size"),
+    [([], [5, 0, 175], 3, 3), ([0, 1, 1, 3], [5, 0, 175], 3, 2), ([0, 1, 1, 3], [5, 0], 3, 3),
+     ([0, 1, 1, 3], [5, 0, 175], 2, 3), ([0, 1, 1, 2], [5, 0, 175], 3, 3), ([1, 1, 1, 3], [5, 0, 175], 3, 3),
+     ([0, 3, 1, 3], [5, 0, 175], 3, 3), ([0, 1, 1, 3], [5, 0, 176], 3, 3)],
+)  # fmt: skip
+def test_inconsistent_days_are_not_valid(offsets: list[int], bins: list[int], counts: int, size: int):
+    """Offsets begin at 0, do not fall, and end at the number of bins and counts; bins are below 176."""
+    day = PackedDay(np.array(offsets, np.uint32), np.array(bins, np.uint8), np.ones(counts, np.float32))
+    assert not day.is_valid(size)
+    assert PackedDay(np.array([0, 1, 1, 3], np.uint32), np.array([5, 0, 175], np.uint8), np.ones(3)).is_valid(3)
 
 
 # -- limits and states --------------------------------------------------------------------------------------------
@@ -278,6 +385,9 @@ def test_the_least_recently_seen_workloads_go_first():
     np.testing.assert_array_equal(kept.use, reference.use[:, at])
     learner.observe(many(range(10, 25), NOON + 2 * DAY))
     assert len(learner.table()) == 19
+    learner.observe(many([50], NOON + 2 * DAY))
+    assert len(learner.table()) == 20  # as many as the limit
+    assert (learner.keys[-1].workload.name, learner.rows["sums"][-1, 0]) == ("w-50", pytest.approx(5 * 0.6))
 
 
 def test_a_saved_learner_continues_as_if_it_had_never_stopped():
@@ -320,6 +430,20 @@ def test_a_state_of_other_fields_is_loaded(monkeypatch):
     loaded = load_state(parts, 10)
     assert loaded.rows["pod_minutes"].tolist() == [0.0]
     assert loaded.rows["sums"].tolist() == learner.rows["sums"].tolist()
+
+
+def test_a_state_of_an_earlier_version_is_loaded():
+    """Without the days to fill, and with the first of the times only, the rest is loaded, and counts begin again."""
+    learner = learner_of(use_round(NOON, (MAIN, 2, 0.4, GIB)))
+    learner.live_since, learner.calm_rounds, learner.refused_rounds, learner.unfilled = 5.0, 6, 7, [8, 9]
+    for times, expected in ((4, (5.0, 6, 7, [8, 9])), (2, (5.0, 14 * 288, 0, [])), (1, (0.0, 14 * 288, 0, []))):
+        present = unpack(save_state(learner)[PRESENT])
+        present["time"] = present["time"][:times]
+        if times < 4:
+            del present["unfilled"]
+        old = load_state({PRESENT: pack(**present)}, 10)
+        assert (old.live_since, old.calm_rounds, old.refused_rounds, old.unfilled) == expected
+        assert (old.time, old.max_workloads, old.keys) == (NOON, 10, [MAIN])
 
 
 @pytest.mark.parametrize("damage", [b"", b"x", b"x\x9c\x03\x00\x00\x00\x00\x01"])
@@ -385,6 +509,7 @@ def test_a_container_that_is_killed_before_it_is_measured_is_known():
         learner.observe(replace(only_main(n), keys=[MAIN, other], facts=known))
     table = learner.containers()
     assert table.keys == (MAIN, other)
+    assert (table.first_seen.tolist(), table.last_seen.tolist()) == ([NOON] * 2, [NOON + 2 * ROUND] * 2)
     assert (table.requests[:, 1].tolist(), table.limits[1, 1], table.pods[1]) == ([0.5, GIB], GIB, 3.0)
     assert (table.killed_memory[1], table.highest_memory[1]) == (pytest.approx(1.2 * GIB), 0.0)
     advice = recommend(table)
@@ -402,6 +527,18 @@ def test_an_old_kill_adds_no_container():
     learner.observe(replace(use_round(NOON, (PROXY, 1, 0.4, GIB)), keys=[PROXY], facts=None))
     learner.observe(replace(use_round(NOON + 300, (PROXY, 1, 0.4, GIB)), facts=old, keys=[PROXY]))
     assert learner.containers().keys == (PROXY,)
+    for later, keys in ((0, []), (1, [MAIN])):
+        killed = facts(killed_at=np.array([NOON - 14 * DAY + later]))
+        assert learner_of(only_main(0, use=np.full((2, 1), math.nan), facts=killed)).keys == keys
+
+
+def test_a_kill_counts_for_14_days():
+    """The need after an earlier kill stays for less than 14 days."""
+    for later, gibibytes in ((14 * DAY - 1, 2.4), (14 * DAY, 1.2)):
+        killed = [facts(killed_at=np.array([NOON + after]), killed_requests=np.array([size * GIB]))
+                  for after, size in ((0, 2), (later, 1))]  # fmt: skip
+        learner = learner_of(only_main(0, facts=killed[0]), only_main(later / ROUND, facts=killed[1]))
+        assert learner.rows["killed_memory"].tolist() == pytest.approx([gibibytes * GIB])
 
 
 @pytest.mark.parametrize(
@@ -414,6 +551,9 @@ def test_an_old_kill_adds_no_container():
         ([(1.0, 1, 9), (1.0, 1, 10), (2.0, 2, 5)], 1.0),  # a revision that is older by its pods
         ([(1.0, 1, np.nan), (1.0, 1, np.nan), (4.0, 1, np.nan)], 1.0),  # no start is known
         ([(0.0, 1, 9), (0.0, 1, 9), (4.0, 1, 9)], 0.0),
+        ([(1.0, 1, 9), (1.0, 1, 9), (1.0, 1, 9), (2.0, 2, 10)], 2.0),
+        ([(1.0, 1, np.nan), (1.0, 1, np.nan), (4.0, 2, 9)], 4.0),
+        ([(4.0, 2, 0.0), (1.0, 1, np.nan)], 4.0),  # an unknown start is before all others
     ],
 )
 def test_the_request_is_that_of_most_pods_of_the_newest_revision(measured: list[tuple], expected: float):
