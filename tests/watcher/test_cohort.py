@@ -145,12 +145,13 @@ def test_returning_node_keeps_its_state() -> None:
     assert found(judge(levels[:, 36 * HOUR :], cohort, 36 * HOUR))[20:, 4].all()
 
 
-def test_fall_in_the_first_hours_does_not_hide_a_later_one() -> None:
-    """A fall in the first four hours, when a node's usual load is unknown, does not raise its threshold."""
-    levels = loads(11)
-    levels[4, HOUR : 2 * HOUR] *= 0.01
-    levels[4, 10 * HOUR :] *= 0.3
-    assert found(judge(levels))[-1, 4]
+def test_falls_of_a_new_node_do_not_count() -> None:
+    """A fall in the first four hours of a node, when its usual load is unknown, does not raise its threshold."""
+    levels = loads(20)
+    levels[4, : 9 * HOUR] = np.nan
+    levels[4, 10 * HOUR : 11 * HOUR] *= 0.01
+    levels[4, 19 * HOUR :] *= 0.3
+    assert judge(levels)[-1].sudden[4]
 
 
 def test_load_of_a_day_ago_has_half_the_weight() -> None:

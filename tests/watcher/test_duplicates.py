@@ -38,7 +38,7 @@ def test_only_pairs_are_found() -> None:
     """Pairs are found in any order of the nodes; idle nodes and three equal ones are not pairs, but may become one."""
     loads = {"a": 20, "i": 0, "b": 30, "c": 20, "d": 50, "e": 30, "j": 0, "f": 50}
     fetches = [
-        {node: (load + fetch if load else 0, 2) for node, load in loads.items()}
+        {node: (load + fetch if load else 5 * (fetch % 2), 2) for node, load in loads.items()}
         | {"k": (30 + fetch if fetch in {3, 4} else 90, 2)}
         for fetch in range(9)
     ]

@@ -177,11 +177,12 @@ def test_the_history_stays_within_its_size(path: Path) -> None:
     none.close()
 
 
-def test_memory_has_no_history() -> None:
-    """A store in memory has no history."""
+def test_memory_has_no_history(caplog: pytest.LogCaptureFixture) -> None:
+    """A store in memory has no history, which is no error."""
     store = Store(None)
     save_fetch(store, START, {"a": 1})
     assert stored(store, START, 1).nodes == ()
+    assert caplog.text == ""
     store.close()
 
 
