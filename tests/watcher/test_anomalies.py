@@ -88,9 +88,10 @@ def with_cpu(node: NodeMetrics, average: float, deviation: float) -> NodeMetrics
     return replace(node, metrics=(replace(first, value=average), replace(second, value=deviation), *others))
 
 
-def test_normal_nodes_have_no_findings() -> None:
+@pytest.mark.parametrize("interval", [60, 900])
+def test_normal_nodes_have_no_findings(interval: int) -> None:
     """Normal nodes have no findings, and their snapshots are the same objects."""
-    cluster = Cluster()
+    cluster = Cluster(interval=interval)
     cluster.run(80)
     data = cluster.nodes()
     cluster.judge(data)

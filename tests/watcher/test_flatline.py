@@ -75,3 +75,13 @@ def test_still_load_ends_at_its_smallest_movement() -> None:
 def test_limits_of_stillness(minutes: int, usual: float, moved: float, level: float, fetches: int, found: bool) -> None:
     """A load is still after six hours and thirty fetches, if it moved by 1 percent; idle and full nodes may be."""
     assert math.isnan(still([usual] * minutes + [moved], level, fetches)[-1]) != found
+
+
+def test_the_first_movement_is_not_compared() -> None:
+    """A load without thirty fetches in a row for six hours is not still at the first ones, as nothing is usual yet."""
+    flatlines = Flatlines()
+    for minute in range(410):
+        recent = np.full((1, 30), 50.0)
+        recent[0, 0] = 49 if minute >= 405 else NAN
+        found = flatlines.judge(START + 60 * minute, ["a"], recent[:, -1], recent, np.ones(1, bool))
+        assert math.isnan(found.still[0])

@@ -97,7 +97,8 @@ class Flatlines:
         span = np.concatenate([recent[:, -_REST_FETCHES:], values[:, None]], axis=1)
         moved = span.max(axis=1) - span.min(axis=1)  # NaN where a value is missing
         # A finding begins below a share of the smallest movement in the past, and ends above that movement.
-        warm = (state["seconds"] >= _STILL_WARM_SECONDS) & (state["least"] >= _MIN_MOVE_PERCENT)
+        known = np.isfinite(state["least"])
+        warm = known & (state["seconds"] >= _STILL_WARM_SECONDS) & (state["least"] >= _MIN_MOVE_PERCENT)
         with np.errstate(invalid="ignore"):
             still = warm & (moved < _STILL_SHARE * state["least"]) & (values > _MIN_LEVEL) & (values < _MAX_LEVEL)
             held = ~np.isnan(state["still_since"]) & (moved < state["least"])
