@@ -29,11 +29,11 @@ _BLANK = blank(
         ("was_zero", "?"),  # whether the node was at 0 in its first hour, or for longer than a finding lasts
         ("zero_since", "f8"),
         ("usual", "f8"),  # average load while it is not 0, percent
-        ("least", "f8"),  # smallest movement of the load, percent
+        ("least", "f8"),  # smallest movement of the load, percent; NaN until one is known
         ("still_since", "f8"),
     ],
     zero_since=np.nan,
-    least=np.inf,
+    least=np.nan,
     still_since=np.nan,
 )
 
@@ -97,8 +97,7 @@ class Flatlines:
         span = np.concatenate([recent[:, -_REST_FETCHES:], values[:, None]], axis=1)
         moved = span.max(axis=1) - span.min(axis=1)  # NaN where a value is missing
         # A finding begins below a share of the smallest movement in the past, and ends above that movement.
-        known = np.isfinite(state["least"])
-        warm = known & (state["seconds"] >= _STILL_WARM_SECONDS) & (state["least"] >= _MIN_MOVE_PERCENT)
+        warm = (state["seconds"] >= _STILL_WARM_SECONDS) & (state["least"] >= _MIN_MOVE_PERCENT)
         with np.errstate(invalid="ignore"):
             still = warm & (moved < _STILL_SHARE * state["least"]) & (values > _MIN_LEVEL) & (values < _MAX_LEVEL)
             held = ~np.isnan(state["still_since"]) & (moved < state["least"])
