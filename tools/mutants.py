@@ -368,10 +368,10 @@ def _run(names: list[str], jobs: int, modules: list[str], tests: list[str]) -> N
     data = {name: each for each in _results(modules) for name in each.exit_code_by_key}
     set_mutant_under_test("")
     runner.startup()
-    unchecked = _without_planted_mutant(runner, names, data)
+    left_out = _modules_to_leave_out(runner, names, data)
     left = [
         name for name in names
-        if data[name].exit_code_by_key[name] is None and data[name].path not in unchecked
+        if data[name].exit_code_by_key[name] is None and data[name].path not in left_out
     ]  # fmt: skip
     for number, name in enumerate(left, 1):
         while not runner.has_capacity():
@@ -382,10 +382,10 @@ def _run(names: list[str], jobs: int, modules: list[str], tests: list[str]) -> N
         _take(runner, data)
 
 
-def _without_planted_mutant(runner: ForkRunner, names: list[str], data: dict[str, SourceFileMutationData]) -> set[Path]:
-    """Run tests of each module without and with a planted mutant; return the modules in which no planted one died.
+def _modules_to_leave_out(runner: ForkRunner, names: list[str], data: dict[str, SourceFileMutationData]) -> set[Path]:
+    """Run tests of each module without and with a planted mutant; return the modules whose tests notice none.
 
-    No mutant of these counts as killed: of their functions, the tests may run in threads or processes of their own.
+    Mutants of these modules count as not killed.
     """
     checked, doubtful, tried = set(), dict[Path, str](), set()
     for name in names:
@@ -401,9 +401,10 @@ def _without_planted_mutant(runner: ForkRunner, names: list[str], data: dict[str
             checked.add(path)
         else:
             doubtful[path] = function
-    for path in doubtful.keys() - checked:
+    left_out = doubtful.keys() - checked
+    for path in left_out:
         print(f"left out, since the tests of {doubtful[path]} pass with a planted mutant: {path}", flush=True)
-    return doubtful.keys() - checked
+    return left_out
 
 
 def _tests_of_function(name: str) -> list[str]:
