@@ -92,6 +92,19 @@ def test_readings_from_counters(monkeypatch: pytest.MonkeyPatch) -> None:
     assert read(subject) == pytest.approx({"CPU": 50, "Storage": 25, "Bandwidth": 20})
 
 
+@pytest.mark.parametrize("share", [0, 100])
+def test_share_of_busy_time_is_not_rounded_out_of_range(monkeypatch: pytest.MonkeyPatch, share: int) -> None:
+    """Whatever the counters have reached, a busy machine is exactly 100 % busy and an idle one exactly 0 %."""
+    machine, subject = Machine(monkeypatch), provider()
+    for ticks in range(1, 30):
+        machine.times = Times(*(ticks * count / 100 for count in (1_234_567, 76_543, 912_345, 3456, 7, 123, 5)))
+        read(subject)
+        user, system, idle, *others = machine.times
+        busy, resting = (ticks / 100, 0) if share else (0, ticks / 100)
+        machine.times = Times(user + busy, system + busy, idle + resting, *others)
+        assert read(subject)["CPU"] == share
+
+
 def test_reset_counters_are_not_clamped(monkeypatch: pytest.MonkeyPatch) -> None:
     """Counters that were reset, or ran ahead of the clock, give values out of range, which windows leave out."""
     machine, subject = Machine(monkeypatch), provider()

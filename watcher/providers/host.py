@@ -30,8 +30,8 @@ class _Counters:
     """Readings of counters that grow from the boot of the machine on; the difference of two readings gives a rate."""
 
     at: float
-    cpu_busy_seconds: float
-    cpu_seconds: float
+    cpu_busy_milliseconds: int
+    cpu_milliseconds: int
     disk_busy_seconds: Mapping[str, float]
     link_bytes: Mapping[str, tuple[int, int]]
     pressure_seconds: Mapping[MetricType, float]
@@ -72,10 +72,10 @@ class HostProvider:
 def _readings(before: _Counters, now: _Counters) -> Iterator[Reading]:
     # After a reset of counters the difference is meaningless: windows drop and count values that are out of range.
     elapsed = now.at - before.at
-    cpu_seconds = now.cpu_seconds - before.cpu_seconds
-    if cpu_seconds > 0:
-        busy = now.cpu_busy_seconds - before.cpu_busy_seconds
-        yield Reading("host:cpu:percent", MetricType.CPU, 100 * busy / cpu_seconds)
+    cpu_milliseconds = now.cpu_milliseconds - before.cpu_milliseconds
+    if cpu_milliseconds > 0:
+        busy = now.cpu_busy_milliseconds - before.cpu_busy_milliseconds
+        yield Reading("host:cpu:percent", MetricType.CPU, 100 * busy / cpu_milliseconds)
     memory = psutil.virtual_memory()
     yield Reading("host:memory:percent", MetricType.MEMORY, 100 - 100 * memory.available / memory.total)
     if elapsed <= 0:
@@ -105,8 +105,10 @@ def _readings(before: _Counters, now: _Counters) -> Iterator[Reading]:
 def _count() -> _Counters:
     times = psutil.cpu_times()
     # Guest time is already part of user time, and waiting for a disk counts as idle, as in node_exporter's rules.
-    total = sum(times) - getattr(times, "guest", 0) - getattr(times, "guest_nice", 0)
-    idle = times.idle + getattr(times, "iowait", 0) + getattr(times, "steal", 0)
+    # Sums of seconds would round: a machine busy all the time would be a little over 100 % busy, an idle one below 0.
+    spent = {state: round(1000 * seconds) for state, seconds in times._asdict().items()}
+    total = sum(spent.values()) - spent.get("guest", 0) - spent.get("guest_nice", 0)
+    idle = spent["idle"] + spent.get("iowait", 0) + spent.get("steal", 0)
     disks: Mapping[str, Any] = {}
     links: Mapping[str, Any] = {}
     with contextlib.suppress(NotImplementedError, OSError):  # some sandboxes have no /proc/diskstats
@@ -115,8 +117,8 @@ def _count() -> _Counters:
         links = psutil.net_io_counters(pernic=True) or {}
     return _Counters(
         at=time.monotonic(),
-        cpu_busy_seconds=total - idle,
-        cpu_seconds=total,
+        cpu_busy_milliseconds=total - idle,
+        cpu_milliseconds=total,
         disk_busy_seconds={
             disk: counters.busy_time / 1000 for disk, counters in disks.items() if hasattr(counters, "busy_time")
         },
