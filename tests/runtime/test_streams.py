@@ -72,7 +72,7 @@ def test_a_silent_stream_times_out() -> None:
     """A stream without data for the idle time fails as a timeout."""
     done = threading.Event()
     with serving(lambda handler: chunked(handler, b"one\n", then=lambda: done.wait(10))) as fake, opened() as session:
-        lines = lines_of(session, fake.url, idle_seconds=0.2)
+        lines = lines_of(session, fake.url, idle_seconds=1)
         assert next(lines) == b"one"
         with pytest.raises(requests.RequestException) as caught:
             next(lines)
@@ -87,11 +87,11 @@ def test_a_stream_with_data_has_no_time_limit() -> None:
         chunked(handler, b"0\n", then=lambda: [pause(handler, number) for number in range(1, 8)])
 
     def pause(handler: BaseHTTPRequestHandler, number: int) -> None:
-        time.sleep(0.1)
+        time.sleep(0.4)
         handler.wfile.write(b"2\r\n%d\n\r\n" % number)
 
     with serving(answer) as fake, opened() as session:
-        lines = session.lines(fake.url, idle_seconds=5, timeout=0.4)
+        lines = session.lines(fake.url, idle_seconds=5, timeout=2)
         assert list(lines) == [b"%d" % number for number in range(8)]
 
 

@@ -5,6 +5,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -90,16 +91,26 @@ def test_nanocores_are_not_rounded(fake: FakeKubernetes, provider: KubernetesMet
     assert values(sample(provider), "a") == {CPU: 100 / 4e9, MEMORY: 100 / (16 * 2**30)}
 
 
-def test_capacities_are_listed_at_an_interval(fake: FakeKubernetes) -> None:
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """Let the provider read a clock that only the test moves."""
+    clock = SimpleNamespace(seconds=1000.0)
+    module = "watcher.providers.kubernetes_metrics_server.time"
+    monkeypatch.setattr(module, SimpleNamespace(monotonic=lambda: clock.seconds))
+    return clock
+
+
+def test_capacities_are_listed_at_an_interval(
+    fake: FakeKubernetes, clock: SimpleNamespace, provider: KubernetesMetricsServerProvider
+) -> None:
     """The second sample only requests metrics; after the refresh interval the nodes are listed again."""
-    provider = KubernetesMetricsServerProvider(settings(fake, capacity_refresh_seconds=0.2))
     sample(provider)
-    sample(provider)
-    assert (len(asked(fake, METRICS)), len(asked(fake, NODES))) == (2, 1)
     fake.nodes["a"]["status"]["capacity"]["cpu"] = "8"
-    time.sleep(0.25)
+    clock.seconds += MetricsServerSettings().capacity_refresh_seconds - 1
+    assert values(sample(provider), "a")[CPU] == 50.0
+    assert (len(asked(fake, METRICS)), len(asked(fake, NODES))) == (2, 1)
+    clock.seconds += 1
     assert values(sample(provider), "a")[CPU] == 25.0
-    provider.close()
 
 
 def test_new_node_is_read_at_once(fake: FakeKubernetes, provider: KubernetesMetricsServerProvider) -> None:
@@ -255,19 +266,19 @@ def test_expired_list_is_read_in_one_page(fake: FakeKubernetes, provider: Kubern
     assert [query.get("limit") for query in asked(fake, NODES)] == ["500", "500", None]
 
 
-def test_old_capacities_are_used_while_the_list_fails(fake: FakeKubernetes) -> None:
+def test_old_capacities_are_used_while_the_list_fails(
+    fake: FakeKubernetes, clock: SimpleNamespace, provider: KubernetesMetricsServerProvider
+) -> None:
     """If a later list fails, the known capacities are used, with a finding."""
-    provider = KubernetesMetricsServerProvider(settings(fake, capacity_refresh_seconds=0.01))
     sample(provider)
     fake.forbidden.add(("", "nodes", "list"))
-    time.sleep(0.02)
+    clock.seconds += MetricsServerSettings().capacity_refresh_seconds
     samples = sample(provider)
     assert set(samples) == {"a", "b"}
     (finding,) = samples.findings
     assert finding.kind is Kind.QUERY_FAILED
     assert "403" in finding.message
-    assert "0 minutes old" in finding.message
-    provider.close()
+    assert f"{MetricsServerSettings().capacity_refresh_seconds / 60:.0f} minutes old" in finding.message
 
 
 def test_failed_request_for_a_node_is_repeated(fake: FakeKubernetes, provider: KubernetesMetricsServerProvider) -> None:

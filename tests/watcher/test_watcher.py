@@ -208,7 +208,7 @@ def test_an_unexpected_failure_is_logged_with_its_traceback(bench: Bench, caplog
 
 def test_a_hanging_window_does_not_delay_the_others() -> None:
     """At the deadline the finished windows are published, and hanging calls are not repeated without limit."""
-    bench = Bench(fetch_timeout_seconds=0.1)
+    bench = Bench(fetch_timeout_seconds=0.5)
     release = threading.Event()
     hanging = []
 

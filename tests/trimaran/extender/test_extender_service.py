@@ -2,7 +2,6 @@
 
 import socket
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -263,7 +262,7 @@ class Slow(ScorePlugin):
     reads_pods: ClassVar[bool] = False
 
     def node_terms(self, nodes, metrics):
-        time.sleep(0.5)
+        time.sleep(2.5)
         if metrics.of("CPU").valid.any():
             Path(self.folder, "prepared").touch()
         return {"load": metrics.of("CPU").average}
@@ -293,12 +292,11 @@ def test_an_idle_extender_scores_the_first_pod(files: tuple[Path, Path], tmp_pat
         command = [
             sys.executable, "-m", "trimaran", "extender", "--config", files[0], "--kube-config", fake.kube_config(),
             "--watcher", watcher.url, "--port", "0", "--set", "extender.mode=active",
-            "--set", "extender.deadline_seconds=0.4",
+            "--set", "extender.deadline_seconds=2",
         ]  # fmt: skip
         process = Process(command, tmp_path / "extender.log", {"PYTHONPATH": str(site)})
         try:
             process.wait_until((tmp_path / "prepared").exists, "the extender has prepared without a request")
-            time.sleep(0.2)  # from the plugin's part to the end of the preparation
             url = process.url
             requests.post(f"{url}/prioritize", orjson.dumps(extender_args(*names)), timeout=60).raise_for_status()
             assert 'outcome="scored"} 1.0' in requests.get(f"{url}/metrics", timeout=60).text

@@ -349,15 +349,10 @@ def test_a_profile_is_prepared_without_the_lock() -> None:
     assert answer.scores["node-4"] == 0 < answer.scores["node-2"]  # it joined after the copy, and is not measured
 
 
-def slow_policy(prepared: list[object]) -> FallbackPolicy:
-    """Return a policy whose judgment takes longer than a request may take, and which lists the judged snapshots."""
-    return judging(lambda snapshot: (time.sleep(0.3), prepared.append(snapshot)))
-
-
 def test_the_first_pod_after_a_quiet_time_is_scored_in_time() -> None:
-    """Profiles are prepared when metrics arrive, so that no pod waits for a preparation, however long it takes."""
+    """Profiles are prepared when metrics arrive, so that no pod waits for a preparation."""
     view, held, prepared = StaticView(*LOADS), SettableMetrics(LOADS), []
-    options = PrioritizerOptions(deadline_seconds=0.1, policy=slow_policy(prepared))
+    options = dataclasses.replace(PATIENT, policy=judging(prepared.append))
     with prioritizing(view, held, options) as prioritizer:
         prioritizer.start()
         for loads, best in ((LOADS, "node-2"), ({**LOADS, "node-2": 95.0}, "node-3")):
@@ -367,24 +362,28 @@ def test_the_first_pod_after_a_quiet_time_is_scored_in_time() -> None:
             answer = prioritizer.answer(args(*LOADS, pod=f"first-on-{best}"))
             assert answer.outcome is PrioritizeOutcome.SCORED
             assert max(answer.scores, key=answer.scores.get) == best
+            assert prepared[-1] is held.current
     assert len(prepared) == 2
 
 
 def test_a_pod_during_a_preparation_is_scored_by_the_previous_metrics() -> None:
     """While new metrics are prepared, pods are scored by the previous ones, unless those are too old."""
-    view, held = StaticView(*LOADS), SettableMetrics(LOADS)
+    view, held, go_on = StaticView(*LOADS), SettableMetrics(LOADS), threading.Semaphore(0)
     first = held.current
-    options = PrioritizerOptions(deadline_seconds=0.1, policy=slow_policy([]))
+    options = PrioritizerOptions(deadline_seconds=1, policy=judging(lambda _snapshot: go_on.acquire(timeout=20)))
     with prioritizing(view, held, options) as prioritizer:
         assert prioritizer.answer(args(*LOADS)).outcome is PrioritizeOutcome.DEADLINE
+        go_on.release()
         prioritizer._preparer.thread.submit(int).result(20)
         held.current = metrics({**LOADS, "node-2": 95.0})
         answer = prioritizer.answer(args(*LOADS, pod="pod-2"))
         assert answer.outcome is PrioritizeOutcome.SCORED
         assert answer.details.snapshot is first
+        go_on.release()
         prioritizer._preparer.thread.submit(int).result(20)
         held.current = metrics(LOADS, now=time.time() + 301)
         assert prioritizer.answer(args(*LOADS, pod="pod-3")).outcome is PrioritizeOutcome.DEADLINE
+        go_on.release()
 
 
 def test_one_preparation_serves_all_waiting_pods() -> None:
