@@ -128,18 +128,21 @@ class LeakGuard:
                 self._known.states[key] = now.states[key]
 
     def _wait_for_nothing(self, compare: Callable[[Inventory], Difference]) -> tuple[Inventory, Difference]:
-        """Wait until nothing is left, or until patience ends; return the last inventory and the rest in it."""
-        begin, pause, collections = time.monotonic(), 0.001, 0
+        """Wait until nothing is left, or until patience ends; return the last inventory and the rest in it.
+
+        Patience counts the pauses as they were meant: while the machine stands still, nothing can end.
+        """
+        passed, pause, collections = 0.0, 0.001, 0
         while True:
             now = take(self._origins)
             left = compare(now)
-            waits, passed = any(kind in _ENDING for kind, _ in left.resources), time.monotonic() - begin
-            if not waits or passed > PATIENCE_SECONDS:
+            if passed > PATIENCE_SECONDS or not any(kind in _ENDING for kind, _ in left.resources):
                 return now, left
             if passed >= 0.5 * collections:  # what ends late may be garbage only then
                 self._collect_garbage(whole=collections > 0)
                 collections += 1
             time.sleep(pause)
+            passed += pause
             pause = min(pause * 1.5, 0.05)
 
     def _collect_garbage(self, *, whole: bool) -> None:
