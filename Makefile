@@ -19,12 +19,14 @@ help:  ## list these commands
 run: $(VENV)/.run  ## watch this machine and serve it on http://127.0.0.1:2020/watcher
 	$(BIN)/trimaran watch
 
-# In CI all tests; elsewhere the fast tests only. ONLY selects tests, REPEAT repeats them, BUSY runs busy loops beside.
+# In CI all tests; elsewhere the fast tests only. ONLY selects tests, REPEAT repeats them, BUSY runs busy loops
+# beside, and as root STALL lets them stand still for so many seconds at random moments.
 FAST = -m "not slow and not e2e and not nodes"
 PYTEST = -m pytest -n $(WORKERS) --dist worksteal
 REPEAT ?= 1
 BUSY ?= 0
-BESIDE = $(BIN)/python tests/support/repeat.py --times $(REPEAT) --busy $(BUSY)
+STALL ?= 0
+BESIDE = $(BIN)/python tests/support/repeat.py --times $(REPEAT) --busy $(BUSY) --stall $(STALL)
 test: $(VENV)/.dev  ## run the tests; with CI=true also the slow ones, and as root install the servers that they need, and build others
 	$(BIN)/python tests/support/programs.py install
 	$(BESIDE) $(BIN)/python $(if $(ONLY),-m pytest $(ONLY),$(PYTEST) $(addprefix --ignore=,$(RESEARCH)) $(if $(filter true,$(CI)),,$(FAST)))

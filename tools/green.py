@@ -29,6 +29,7 @@ SITUATIONS = {
     "hidden": f"{_HIDE} make test",
     "hidden-busy": f"{_HIDE} make test BUSY=4",
     "busy-shuffled": "PYTEST_ADDOPTS='--shuffle 7' make test BUSY=4",
+    "stalled": "make test STALL=0.5",
     "python-3.12": "make test PYTHON={python312}",
     "python-3.13": "umask 077; TZ=Asia/Kathmandu LANG=C LC_ALL=C make test PYTHON={python313}",
     "plain": "make test",
