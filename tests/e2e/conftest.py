@@ -1,9 +1,12 @@
-"""Fixture of all tests with a control plane."""
+"""Fixtures of tests with a control plane."""
 
+import contextlib
+import os
 from collections.abc import Iterator
 
 import pytest
 from control_plane import api
+from control_plane.network import private_network
 
 #: Modules that take minutes.
 _LONG = {
@@ -23,3 +26,14 @@ def closed_clients() -> Iterator[None]:
     yield
     for each in list(api.clients):
         each.close()
+
+
+@pytest.fixture
+def own_network() -> Iterator[None]:
+    """Run the test and what it starts in a network of its own: manifests have ports that other tests use meanwhile.
+
+    Only root may create one; others share the machine's, and must run one such test at a time. What is started before,
+    such as the server that forks services, stays outside.
+    """
+    with private_network() if os.geteuid() == 0 else contextlib.nullcontext():
+        yield

@@ -25,7 +25,7 @@ from control_plane.processes import Process
 from control_plane.usage import CPU_ANNOTATION, MEMORY_ANNOTATION, Kwok, MetricsServer
 from support.servers import wait_until
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("own_network")]
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/clusters/kind.md").read_text()

@@ -27,7 +27,7 @@ from support.servers import wait_until
 from trimaran.dashboard.page_context import open_cluster
 from watcher.model import WatcherMetrics, Window
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("own_network")]
 
 MANIFESTS = Path(__file__).parents[2] / "deploy/kubernetes"
 MANIFEST, SCHEDULER = MANIFESTS / "extender.yaml", MANIFESTS / "scheduler.yaml"

@@ -19,7 +19,7 @@ from control_plane.rights import was_forbidden
 from control_plane.varied import varied
 from support.servers import Service, wait_until
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("own_network")]
 
 CHART = Path(__file__).parents[2] / "deploy/helm/trimaran"
 VALUES = "nodes.enabled=true,nodes.replicas=1,nodes.windows={15m},dashboard.inWatcher=false"

@@ -170,3 +170,11 @@ def test_the_check_detects_an_impatient_request() -> None:
     """A short timeout is detected; in a poll it is not."""
     assert impatient("x = 1\nrequests.get(url, timeout=10)\nsession.post(url, timeout=5)\n") == [2, 3]
     assert impatient("wait_until(lambda: requests.get(url, timeout=5).ok)\nrequests.get(url, timeout=60)\n") == []
+
+
+def test_pods_of_manifests_run_in_a_network_of_their_own() -> None:
+    """Their ports are fixed, so two tests at once, or a service of this machine, would take them from each other."""
+    runs = re.compile(r"\bPod(Runner|Processes)\(")
+    users = [file for file in FILES if file.parent.name == "e2e" and runs.search(text(file))]
+    assert len(users) >= 3
+    assert [file.stem for file in users if 'usefixtures("own_network")' not in text(file)] == []

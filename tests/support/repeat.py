@@ -29,14 +29,11 @@ def busy_loops(number: int) -> Iterator[None]:
 
 @contextmanager
 def stalls(seconds: float) -> Iterator[list[str]]:
-    """Let all processes of a command stand still for so long at random moments, as on a virtual machine; 0 is never.
+    """Let all processes of a command stand still for so long at random moments, as on a virtual machine.
 
     Yields:
         Words to put before the command.
     """
-    if not seconds:
-        yield []
-        return
     mounts = (line.split() for line in Path("/proc/mounts").read_text().splitlines())
     root = next((Path(words[1]) for words in mounts if words[2] == "cgroup2"), None)
     if root is None or os.geteuid():
@@ -64,7 +61,7 @@ def stalls(seconds: float) -> Iterator[list[str]]:
 
 def repeat(command: list[str], times: int, busy: int, stall: float) -> int:
     """Run a command this often; return the first status that is not 0."""
-    with busy_loops(busy), stalls(stall) as prefix:
+    with busy_loops(busy), stalls(stall) if stall else contextlib.nullcontext([]) as prefix:
         for number in range(1, times + 1):
             status = subprocess.run([*prefix, *command], check=False).returncode
             if times > 1:
