@@ -61,9 +61,8 @@ def pack_minutes(nodes: NodeColumns, numbers: Mapping[str, int]) -> dict[tuple[s
 
 def pack_percents(percents: NDArray[np.float64]) -> Matrix:
     """Return values in percent as values of the history: hundredths of a percent, or missing if they are not finite."""
-    with np.errstate(invalid="ignore"):
-        small = np.clip(np.round(percents * _PER_PERCENT), 0, _LARGEST)
-    return np.where(np.isfinite(small), small, MISSING).astype(np.uint16)
+    small = np.clip(np.round(percents * _PER_PERCENT), 0, _LARGEST)
+    return np.where(np.isfinite(percents), small, MISSING).astype(np.uint16)
 
 
 def empty_matrix(nodes: int, minutes: int) -> Matrix:
