@@ -8,9 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from support.networks import NEW_NETWORK
 from support.servers import need_server
-
-_NEW_NETWORK = 0x40000000  # CLONE_NEWNET
 
 
 @contextmanager
@@ -20,13 +19,13 @@ def private_network() -> Iterator["Network"]:
     libc = ctypes.CDLL(None, use_errno=True)
     before = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
     try:
-        if libc.unshare(_NEW_NETWORK):
+        if libc.unshare(NEW_NETWORK):
             pytest.skip(f"no network namespace: {os.strerror(ctypes.get_errno())}; run it as root")
         try:
             subprocess.run([ip, "link", "set", "lo", "up"], check=True)
             yield Network(Path(nft))
         finally:
-            libc.setns(before, _NEW_NETWORK)
+            libc.setns(before, NEW_NETWORK)
     finally:
         os.close(before)
 

@@ -32,8 +32,7 @@ def closed_clients() -> Iterator[None]:
 def own_network() -> Iterator[None]:
     """Run the test and what it starts in a network of its own: manifests have ports that other tests use meanwhile.
 
-    Only root may create one; others share the machine's, and must run one such test at a time. What is started before,
-    such as the server that forks services, stays outside.
+    Only root may create one; others share the machine's, and must run one such test at a time.
     """
     with private_network() if os.geteuid() == 0 else contextlib.nullcontext():
         yield

@@ -118,9 +118,7 @@ def start_watcher(watch: Callable[..., Service], folder: Path) -> None:
     loads = folder / "loads.json"
     use = {f"node-{n}": 90 if n < NODES - 2 else 10 for n in range(NODES)}
     loads.write_text(json.dumps({k: {"cpu": {"average": v}, "memory": {"average": v}} for k, v in use.items()}))
-    watcher = watch(
-        "--provider", "Fake", "--interval", "1", port=WATCHER_PORT, cold=True, TRIMARAN_FAKE__FILE=str(loads)
-    )
+    watcher = watch("--provider", "Fake", "--interval", "1", port=WATCHER_PORT, TRIMARAN_FAKE__FILE=str(loads))
     watcher.wait_for("/readyz")
 
 

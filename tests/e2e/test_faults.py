@@ -167,7 +167,7 @@ def running_system(
 
 
 def watching(folder: Path, interval: str = "3000", clock: Clock | None = None, port: int = 0) -> Service:
-    """Start a watcher of the loads in the folder; cold, as a forked process keeps the machine's clock and network."""
+    """Start a watcher of the loads in the folder; cold, as a forked process keeps the machine's clock."""
     environment = {
         "TRIMARAN_FAKE__FILE": str(folder / "loads.json"), "TRIMARAN_WATCH__EXPIRY_SECONDS": "3600",
         **(clock.environment if clock else {}),

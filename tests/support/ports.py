@@ -19,6 +19,7 @@ from typing import Protocol, TypeVar
 import psutil
 import pytest
 from support.leaks import kept_by_session
+from support.networks import network
 from support.waiting import wait_until
 
 _STARTS = 5
@@ -72,9 +73,13 @@ def served_url(log: Path, has_ended: Callable[[], bool], *, begin: int = 0, fiel
     return f"{scheme}://{_ALL_ADDRESSES.get(host, host)}:{port}"
 
 
-@cache
 def closed_port() -> int:
     """Return a port on which nobody listens: this process has it until its end, so that no server selects it."""
+    return _closed_port(network()[0])
+
+
+@cache
+def _closed_port(_network: str) -> int:
     with kept_by_session("closed port"):
         sock = socket.socket()
         sock.bind(("127.0.0.1", 0))

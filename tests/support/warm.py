@@ -1,7 +1,8 @@
 """Commands in processes that are forked from a server process with all imports done.
 
 The start of an interpreter takes most of a second, and tests start a hundred services. After the imports there is no
-difference: the process has its own session, environment, files and signals, and exits with its command's status.
+difference: the process has its own session, environment, files and signals, the network of the thread that starts it,
+and exits with its command's status.
 """
 
 import atexit
@@ -19,6 +20,7 @@ from pathlib import Path
 
 import pytest
 from support.leaks import kept_by_session
+from support.networks import join_network, network
 from support.waiting import LIMIT_SECONDS
 
 _FORKING = multiprocessing.get_context("forkserver")
@@ -43,9 +45,14 @@ def _start_server() -> None:
 
 
 def _run(
-    arguments: tuple[str, ...], outputs: tuple[Path, Path], environment: Mapping[str, str], open_files: int | None
+    arguments: tuple[str, ...],
+    outputs: tuple[Path, Path],
+    environment: Mapping[str, str],
+    open_files: int | None,
+    starters_network: tuple[str, str],
 ) -> None:
     """Run the command in this process, as ``python -m trimaran`` with these arguments would."""
+    join_network(*starters_network)
     os.setsid()
     os.environ.clear()
     os.environ.update(environment)
@@ -89,7 +96,7 @@ class WarmProcess:
         self._log = errors or log
         self._status: int | None = None
         self._process = _FORKING.Process(
-            target=_run, args=(arguments, (log, self._log), dict(environment), open_files), daemon=True
+            target=_run, args=(arguments, (log, self._log), dict(environment), open_files, network()), daemon=True
         )
         self._process.start()
         self.pid = self._process.pid
