@@ -1,14 +1,12 @@
 """A network namespace for one test, which can drop packets on its loopback interface."""
 
-import ctypes
-import os
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from support.networks import NEW_NETWORK
+from support.networks import enter_network, enter_new_network, open_network
 from support.servers import need_server
 
 
@@ -16,18 +14,16 @@ from support.servers import need_server
 def private_network() -> Iterator["Network"]:
     """Move this thread and the processes that it starts to a new network namespace until the block ends."""
     ip, nft = need_server("ip"), need_server("nft")
-    libc = ctypes.CDLL(None, use_errno=True)
-    before = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
-    try:
-        if libc.unshare(NEW_NETWORK):
-            pytest.skip(f"no network namespace: {os.strerror(ctypes.get_errno())}; run it as root")
+    with open_network() as before:
+        try:
+            enter_new_network()
+        except OSError as error:
+            pytest.skip(f"no network namespace: {error.strerror}; run it as root")
         try:
             subprocess.run([ip, "link", "set", "lo", "up"], check=True)
             yield Network(Path(nft))
         finally:
-            libc.setns(before, NEW_NETWORK)
-    finally:
-        os.close(before)
+            enter_network(before)
 
 
 class Network:

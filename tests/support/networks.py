@@ -1,12 +1,13 @@
-"""Network namespaces of threads, on Linux."""
+"""Network namespaces of threads, on Linux. The threads and processes that a thread starts have its network, too."""
 
 import contextlib
 import ctypes
 import os
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
-NEW_NETWORK = 0x40000000  # CLONE_NEWNET
+_NETWORK = 0x40000000  # CLONE_NEWNET
 _OWN = Path("/proc/thread-self/ns/net")
 
 
@@ -18,11 +19,32 @@ def network() -> tuple[str, str]:
 
 
 def join_network(name: str, path: str) -> None:
-    """Move this thread to a network namespace, unless it is there, with the threads that it starts."""
+    """Move this thread to a network namespace, unless it is there."""
     if network()[0] != name:
-        file = os.open(path, os.O_RDONLY)
-        try:
-            if ctypes.CDLL(None, use_errno=True).setns(file, NEW_NETWORK):
-                raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
-        finally:
-            os.close(file)
+        with open_network(Path(path)) as file:
+            enter_network(file)
+
+
+@contextlib.contextmanager
+def open_network(path: Path = _OWN) -> Iterator[int]:
+    """Yield a descriptor that keeps a network namespace; by default this thread's."""
+    file = os.open(path, os.O_RDONLY)
+    try:
+        yield file
+    finally:
+        os.close(file)
+
+
+def enter_network(file: int) -> None:
+    """Move this thread to an open network namespace."""
+    _check(ctypes.CDLL(None, use_errno=True).setns(file, _NETWORK))
+
+
+def enter_new_network() -> None:
+    """Move this thread to a new network namespace, whose loopback interface is down."""
+    _check(ctypes.CDLL(None, use_errno=True).unshare(_NETWORK))
+
+
+def _check(status: int) -> None:
+    if status:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))

@@ -16,6 +16,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+if __name__ == "__main__":  # as pytest does
+    sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from real_nodes import cgroups
+
 
 @contextmanager
 def busy_loops(number: int) -> Iterator[None]:
@@ -34,8 +39,7 @@ def stalls(seconds: float) -> Iterator[list[str]]:
     Yields:
         Words to put before the command.
     """
-    mounts = (line.split() for line in Path("/proc/mounts").read_text().splitlines())
-    root = next((Path(words[1]) for words in mounts if words[2] == "cgroup2"), None)
+    root = next((each.folder for each in cgroups.mounted() if each.kind == "cgroup2"), None)
     if root is None or os.geteuid():
         sys.exit("a stall needs root and a mounted cgroup2, whose groups can be frozen")
     group, over = root / f"stall-{os.getpid()}", threading.Event()
